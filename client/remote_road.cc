@@ -102,6 +102,15 @@ Result<std::unique_ptr<BatchStream>> RemoteRoad::StartPass(PassOptions options) 
   } else {
     request.seeds = std::move(options.seeds);
   }
+  return Start(std::move(request));
+}
+
+Result<std::unique_ptr<BatchStream>> RemoteRoad::StartSplit(Split split, PassOptions options) {
+  return Start(
+      {.seeds = split, .shuffle = options.shuffle, .pass = options.pass, .ordered = options.ordered});
+}
+
+Result<std::unique_ptr<BatchStream>> RemoteRoad::Start(wire::StartPass request) {
   QUARRY_TRY(const uint64_t batches, stream_->StartPass(std::move(request)));
   return std::unique_ptr<BatchStream>(
       std::make_unique<RemoteStream>(*stream_, CeilDiv(batches, uint64_t{sharers_})));

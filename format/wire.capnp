@@ -150,11 +150,19 @@ struct SuperbatchSpec {
   diskBytes @4 :UInt64;
 }
 
+struct PartitionedSpec {
+  live @0 :LiveSpec;             # cacheBytes does not count
+  partitioning @1 :Text;
+  buffer @2 :UInt32;             # parts that are held; 0 = as many as the session's budget has room for
+  logical @3 :UInt32;            # 0 = as many as there are parts
+}
+
 struct OpenStream {
   road :union {
     live @0 :LiveSpec;
     planned @1 :PlannedSpec;
     superbatch @2 :SuperbatchSpec;
+    partitioned @7 :PartitionedSpec;
   }
   mode @3 :UInt8;                # 0 exclusive, 1 shared, 2 split
   group @4 :Text;
@@ -457,12 +465,24 @@ struct Rows {
   payload @3 :Payload;
 }
 
+struct OpenedParts {
+  directory @0 :Text;            # of the partitioning, which names its build
+  buffer @1 :UInt32;             # as tuned, and so is logical
+  logical @2 :UInt32;
+  classCount @3 :UInt32;
+  trainNodes @4 :UInt64;         # with a label
+  validNodes @5 :UInt64;
+  testNodes @6 :UInt64;
+  batchNodesMax @7 :UInt64;
+}
+
 struct StreamOpened {
   stream @0 :UInt64;
   featureDim @1 :UInt32;
   slots @2 :UInt32;
   timestamp @3 :UInt64;
   regions @4 :List(Region);
+  parts @5 :OpenedParts;         # of the partitioned road; null = it is another
 }
 
 struct Batch {

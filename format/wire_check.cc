@@ -37,6 +37,11 @@ Status Check(const SuperbatchSpec& spec) {
   return CheckKnown(spec.packing);
 }
 
+Status Check(const PartitionedSpec& spec) {
+  QUARRY_RETURN_IF_ERROR(CheckName(spec.partitioning, "partitioning"));
+  return Check(spec.live);
+}
+
 // Maintenance: one overload a task.
 Status Check(const VerifyDatabase&) { return Status(); }
 Status Check(const CompactTable& compact) { return CheckName(compact.table, "table"); }
@@ -299,6 +304,15 @@ Status Check(const std::vector<Counter>& counters) {
   return Status();
 }
 
+Status Check(const OpenedParts& parts) {
+  QUARRY_RETURN_IF_ERROR(CheckCount(parts.directory.size(), kPathBytesMax, "bytes of a path"));
+  for (const uint64_t nodes :
+       {parts.train_nodes, parts.valid_nodes, parts.test_nodes, parts.batch_nodes_max}) {
+    QUARRY_RETURN_IF_ERROR(CheckCount(nodes, kNodeCountMax, "nodes of parts"));
+  }
+  return Status();
+}
+
 struct ResponseCheck {
   const Limits& limits;
 
@@ -348,6 +362,7 @@ struct ResponseCheck {
     QUARRY_RETURN_IF_ERROR(CheckPositive(opened.stream, "the stream"));
     QUARRY_RETURN_IF_ERROR(CheckPositive(opened.slots, "the number of slots"));
     QUARRY_RETURN_IF_ERROR(CheckCount(opened.feature_dim, kDimMax, "elements of a row"));
+    if (opened.parts) QUARRY_RETURN_IF_ERROR(Check(*opened.parts));
     return CheckRegions(opened.regions, limits);
   }
 

@@ -10,6 +10,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/service/road_opener.h"
 #include "train_choice.h"
 #include "train_memory.h"
 #include "train_node.h"
@@ -93,7 +94,7 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
 
 // What the run is filed under and goes on from; refused here rather than when a road has been made.
 Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec,
-                       TrainingStates& states, const PartitionedNodeRoad* parts = nullptr) {
+                       TrainingStates& states, const wire::OpenedParts* parts = nullptr) {
   QUARRY_TRY(std::optional<TrainRun> run, arguments.run.NodeRun());
   if (!run) return TrainRun();
   NodeSettings settings{
@@ -265,7 +266,8 @@ class DatabaseSource final : public TrainingSource {
         BoundBlock(options.spec.batch_size, options.spec.fanouts, road->plan().batch_nodes_max), false,
         database_.budget().used_bytes(), MemoryLimitBytes()));
     TrainingRoad open{.batch_nodes_max = road->plan().batch_nodes_max};
-    QUARRY_TRY(open.setup.run, RunOf(arguments_, database_, nullptr, *states_, road.get()));
+    const wire::OpenedParts parts = PartsOf(*road);
+    QUARRY_TRY(open.setup.run, RunOf(arguments_, database_, nullptr, *states_, &parts));
     SetUp(arguments_, open);
     open.setup.road.sampler_threads = road->plan().samplers;
     open.road = std::move(road);

@@ -9,10 +9,12 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "quarry/base/process.h"
+#include "quarry/base/units.h"
 #include "quarry/client/store.h"
 #include "remote_road.h"
 #include "remote_states.h"
@@ -31,7 +33,8 @@ constexpr Refusal kRefusals[] = {
     {"--topology", kServers},
     {"--dry-run", "is of memory that is divided here, and this is the server's"},
     {"--road",
-     "is chosen where one process opens the database itself: here give --layout, --resample, or neither"},
+     "is chosen where one process opens the database itself: here give --layout, --resample, --road "
+     "partitioned, or none of them"},
     {"--superbatch", kServers},
     {"--explain", "is of the road that is chosen where one process opens the database itself"},
     {"--epochs-planned", "is of layouts that are built here: `quarry layout build`, then --layout"},
@@ -42,7 +45,13 @@ constexpr Refusal kRefusals[] = {
 Result<wire::OpenStream> StreamOf(const NodeArguments& arguments, const Manifest& manifest) {
   const RoadSpec& live = arguments.road.spec;
   wire::OpenStream request;
-  if (arguments.resample) {
+  if (arguments.parts) {
+    const PartitionedRoadOptions& parts = arguments.parts->parts;
+    request.road = wire::PartitionedSpec{.live = live,
+                                         .partitioning = arguments.parts->partitioning,
+                                         .buffer = parts.buffer,
+                                         .logical = parts.logical};
+  } else if (arguments.resample) {
     wire::SuperbatchSpec superbatches{.live = live, .policy = arguments.plan_flags.policy};
     if (!arguments.plan_flags.disk.empty()) {
       QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, live.feature_table));
@@ -98,22 +107,69 @@ class ServerSource final : public TrainingSource {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
     }
     TrainingRoad open{.batch_nodes_max = opened_.manifest.node_count};
-    QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
-    QUARRY_RETURN_IF_ERROR(OpenStream(open.road));
+    if (arguments_.parts) {  // how they are tuned is known once there is a road, and belongs to the run
+      QUARRY_RETURN_IF_ERROR(TakePartsOfRun());
+      QUARRY_RETURN_IF_ERROR(OpenStream(open.road));
+      open.batch_nodes_max = parts_->batch_nodes_max;
+      QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
+    } else {
+      QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
+      QUARRY_RETURN_IF_ERROR(OpenStream(open.road));
+    }
     open.setup.remote = true;
     open.setup.trainers = size_;
     open.setup.memory_budget_bytes = opened_.memory_bytes;
     open.setup.road = arguments_.road;
     open.setup.road.sampler_threads = open.setup.road.extractor_threads = 0;
-    QUARRY_RETURN_IF_ERROR(
-        Agree(trainers(), CheckTrainerMemory(arguments_.train, open.road->feature_dim(), open.road->labels(),
-                                             BoundBlock(arguments_.road.spec.batch_size,
-                                                        arguments_.road.spec.fanouts, open.batch_nodes_max),
-                                             open.setup.run.states != nullptr, 0, MemoryLimitBytes())));
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), CheckMemory(open)));
     return open;
   }
 
  private:
+  Status CheckMemory(const TrainingRoad& open) const {
+    const Road& road = *open.road;
+    const RoadSpec& spec = arguments_.road.spec;
+    const BlockBounds bounds = BoundBlock(spec.batch_size, spec.fanouts, open.batch_nodes_max);
+    const bool checkpoints = open.setup.run.states != nullptr;
+    if (!parts_) {
+      return CheckTrainerMemory(arguments_.train, road.feature_dim(), road.labels(), bounds, checkpoints, 0,
+                                MemoryLimitBytes());
+    }
+    const auto largest_label = [this]() -> Result<LargestLabel> {  // which the server alone can find
+      return MakeStatus(
+          Code::kOutOfBudget,
+          "a model that tells {} classes apart, as the largest label of partitioning \"{}\" "
+          "asks for, takes more than the machine or cgroup allows, {}: where one label is wrong, "
+          "`quarry train` on the database itself names its node",
+          parts_->class_count, arguments_.parts->partitioning, FormatBytes(MemoryLimitBytes()));
+    };
+    return CheckTrainerMemory(arguments_.train, road.feature_dim(), road.class_count(), largest_label,
+                              bounds, checkpoints, 0, MemoryLimitBytes());
+  }
+
+  // What tuning gave a run that goes on, for all trainers, since they open the same road.
+  Status TakePartsOfRun() {
+    PartitionedRoadOptions& parts = arguments_.parts->parts;
+    const auto take = [&]() -> Status {
+      QUARRY_TRY(const std::optional<TrainRun> run, arguments_.run.NodeRun());
+      if (!run || !run->resume) return Status::Ok();
+      QUARRY_TRY(const TrainingRecord record, States().Find(run->name));
+      return TakeTunedParts(run->name, record.settings, parts);
+    };
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), first_ ? take() : Status::Ok()));
+    if (trainers_ == nullptr) return Status::Ok();
+    std::array<uint32_t, 2> tuned = {parts.buffer, parts.logical};
+    QUARRY_RETURN_IF_ERROR(trainers_->Broadcast(std::as_writable_bytes(std::span(tuned)), 0));
+    parts.buffer = tuned[0];
+    parts.logical = tuned[1];
+    return Status::Ok();
+  }
+
+  TrainingStates& States() {
+    if (states_ == nullptr) states_ = StatesOf(*opened_.store, address_);
+    return *states_;
+  }
+
   Status Connect(uint64_t memory_bytes) {
     QUARRY_TRY(opened_, OpenWithMemory(arguments_, address_, memory_bytes));
     return Status::Ok();
@@ -126,6 +182,7 @@ class ServerSource final : public TrainingSource {
     taken = *run;
     NodeSettings settings{.road = arguments_.road.spec,
                           .train = arguments_.train,
+                          .parts = parts_ ? &*parts_ : nullptr,
                           .resample = arguments_.resample,
                           .trainers = size_};
     QUARRY_TRY(const wire::OpenStream stream, StreamOf(arguments_, opened_.manifest));
@@ -141,8 +198,7 @@ class ServerSource final : public TrainingSource {
     if (!first_) return Status::Ok();
     taken.settings = settings.ToString();
     taken.config = arguments_.config;
-    states_ = StatesOf(*opened_.store, address_);
-    taken.states = states_.get();
+    taken.states = &States();
     return CheckTrainRun(taken);
   }
 
@@ -164,7 +220,9 @@ class ServerSource final : public TrainingSource {
       client::Store& store = *opened_.store;
       if (first_) {
         QUARRY_TRY(snapshot_, store.TakeSnapshot());
-        QUARRY_TRY(properties, LookUpProperties(store, *snapshot_));
+        if (!arguments_.parts) {  // by parts nobody holds anything of each node
+          QUARRY_TRY(properties, LookUpProperties(store, *snapshot_));
+        }
         request.snapshot = snapshot_->id();
       }
       QUARRY_TRY(stream, store.OpenStream(request));
@@ -174,6 +232,7 @@ class ServerSource final : public TrainingSource {
       QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, properties.labels));
       QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, properties.splits));
     }
+    parts_ = stream->parts();
     road = std::make_unique<RemoteRoad>(std::move(stream), std::move(properties), size_);
     return Status::Ok();
   }
@@ -185,6 +244,7 @@ class ServerSource final : public TrainingSource {
   const std::string address_;
   OpenedDatabase opened_;  // goes last
   std::unique_ptr<TrainingStates> states_;
+  std::optional<wire::OpenedParts> parts_;  // --road partitioned
   // The road's; of the first, as long as it may have to open it anew.
   std::unique_ptr<client::Snapshot> snapshot_;
 };
@@ -194,6 +254,7 @@ class ServerSource final : public TrainingSource {
 Status CheckRemoteOptions(const CLI::App& verb, const NodeArguments& arguments) {
   for (const Refusal& refusal : kRefusals) {
     if (verb.count(refusal.option) == 0) continue;
+    if (arguments.parts && refusal.option == std::string_view("--road")) continue;
     return MakeStatus(Code::kUsage, "{} {}", refusal.option, refusal.why);
   }
   if (arguments.plan && !arguments.resample) {

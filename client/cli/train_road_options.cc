@@ -126,21 +126,13 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
     return Status(Code::kUsage,
                   "--resample is about the layouts of --plan: give --plan too, or leave it out");
   }
-  if (arguments.parts && given("--workers")) {
-    return Status(
-        Code::kUsage,
-        "--workers starts processes that would each hold the same parts: use --threads, or --road live "
-        "with --workers");
-  }
   for (const char* const option : {"--explain", "--dry-run", "--topology"}) {
     if (!arguments.parts || !given(option)) continue;
     return MakeStatus(Code::kUsage, "{} is of the other roads: leave it out with --road partitioned", option);
   }
-  if (arguments.parts && IsServerAddress(arguments.path)) {
-    return Status(
-        Code::kUsage,
-        "--road partitioned trains on the database itself, and not at a server: stop that and give the "
-        "database's folder, or take another --road");
+  if (arguments.parts && arguments.parts->parts.order != PartitionOrder::kNode) {
+    return MakeStatus(Code::kUsage, "partition order {} is of link prediction; node classification has node",
+                      PartitionOrderName(arguments.parts->parts.order));
   }
   for (const char* const option : {"--explain", "--resume"}) {
     if (!arguments.dry_run || !given(option)) continue;

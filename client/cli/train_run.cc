@@ -25,11 +25,9 @@ std::string LayoutSettings(const LayoutSpec& spec, bool resample) {
 }
 
 // Which nodes a batch sees depends on what is held with them. The parts are those of one build.
-std::string PartSettings(const PartitionedNodeRoad& road) {
-  const PartitionedRoadOptions& parts = road.plan().parts;
+std::string PartSettings(const wire::OpenedParts& parts) {
   return fmt::format("--road partitioned --partitioning {} --partition-order {} --buffer {} --logical {}",
-                     road.partitioning().record().directory, PartitionOrderName(parts.order), parts.buffer,
-                     parts.logical);
+                     parts.directory, PartitionOrderName(PartitionOrder::kNode), parts.buffer, parts.logical);
 }
 
 }  // namespace

@@ -9,8 +9,9 @@
 
 #include "cli.h"
 #include "option_values.h"
+#include "quarry/format/wire_responses.h"
 #include "quarry/layout/layout.h"
-#include "quarry/pipeline/partitioned_node_road.h"
+#include "quarry/pipeline/partitioned_road.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry::cli {
@@ -35,9 +36,9 @@ struct RunFlags {
 struct NodeSettings {
   const RoadSpec& road;
   const TrainOptions& train;
-  const LayoutRecord* built = nullptr;         // --layout
-  const LayoutSpec* planned = nullptr;         // --plan
-  const PartitionedNodeRoad* parts = nullptr;  // --road partitioned
+  const LayoutRecord* built = nullptr;       // --layout
+  const LayoutSpec* planned = nullptr;       // --plan
+  const wire::OpenedParts* parts = nullptr;  // --road partitioned
   bool resample = false;
   uint32_t trainers = 1;
   std::string ToString() const;  // "--task node --layers 3 ..."

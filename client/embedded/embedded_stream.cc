@@ -1,5 +1,6 @@
 #include "embedded_stream.h"
 
+#include <optional>
 #include <utility>
 
 #include "held_batches.h"
@@ -17,6 +18,7 @@ class RoadStream final : public Stream {
   uint32_t feature_dim() const override { return opened_.road->feature_dim(); }
   uint32_t slots() const override { return 1; }
   uint64_t timestamp() const override { return opened_.snapshot->timestamp; }
+  std::optional<wire::OpenedParts> parts() const override { return opened_.parts; }
 
   Result<uint64_t> StartPass(wire::StartPass request) override {
     request.stream = 1;
@@ -25,8 +27,7 @@ class RoadStream final : public Stream {
     if (held_->count() > 0) return BatchesHeldAtStart(held_->count());
     QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request));
     stream_.reset();
-    QUARRY_TRY(PassOptions pass, PassOf(opened_, request));
-    QUARRY_TRY(stream_, opened_.road->StartPass(std::move(pass)));
+    QUARRY_TRY(stream_, quarry::StartPass(opened_, request));
     return stream_->batch_count();
   }
 

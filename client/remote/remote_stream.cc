@@ -54,6 +54,7 @@ class RemoteStream final : public Stream {
   uint32_t feature_dim() const override { return at_.opened.feature_dim; }
   uint32_t slots() const override { return at_.opened.slots; }
   uint64_t timestamp() const override { return at_.opened.timestamp; }
+  std::optional<wire::OpenedParts> parts() const override { return at_.opened.parts; }
 
   Result<uint64_t> StartPass(wire::StartPass request) override;
   Result<std::unique_ptr<Batch>> Next() override;
@@ -67,6 +68,7 @@ class RemoteStream final : public Stream {
 
   Result<uint64_t> Start(Deadline deadline);
   Status Resume(Deadline deadline);
+  Status CheckParts(const wire::StreamOpened& opened) const;
   bool IsOfLayout() const;
   Status CheckEpoch(Deadline deadline);
   void DropAsked();
@@ -113,13 +115,37 @@ Status RemoteStream::OpenIn(const std::shared_ptr<Session>& session, Deadline de
   if (const RoadSpec* const sampled = SampledBy(request))
     QUARRY_RETURN_IF_ERROR(session->CheckSampler(*sampled));
   QUARRY_TRY(request.snapshot, link_->SnapshotIn(session, request_.snapshot, deadline));
+  auto* const parts = std::get_if<wire::PartitionedSpec>(&request.road);
+  if (parts != nullptr &&
+      at_.opened.parts) {  // what is held decides the batches, and memory may be other by now
+    parts->buffer = at_.opened.parts->buffer;
+    parts->logical = at_.opened.parts->logical;
+  }
   QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
   QUARRY_TRY(wire::StreamOpened opened, Expect<wire::StreamOpened>(answer.response, session->path()));
+  if (const Status same = CheckParts(opened); !same.ok()) {
+    session->connection().Post(wire::CloseStream{.stream = opened.stream});
+    return same;
+  }
   QUARRY_RETURN_IF_ERROR(session->AddRegions(opened.regions, answer.fds));
   asked_.clear();
   epochs_ = 0;
   at_ = {.session = session, .opened = std::move(opened)};
   return Status();
+}
+
+// A stream of the partitioned road that is opened anew has the parts that it had.
+Status RemoteStream::CheckParts(const wire::StreamOpened& opened) const {
+  const auto* const asked = std::get_if<wire::PartitionedSpec>(&request_.road);
+  if (opened.parts.has_value() != (asked != nullptr)) {
+    return MakeStatus(Code::kCorruption, "{}: the server says {} of a stream", link_->path(),
+                      asked != nullptr ? "nothing of the parts" : "something of parts that it has not,");
+  }
+  if (asked == nullptr || !at_.opened.parts || *at_.opened.parts == *opened.parts) return Status();
+  return MakeStatus(Code::kIoError,
+                    "{}: partitioning '{}' was built anew while the connection was lost, so the batches are "
+                    "others: open the stream again",
+                    link_->path(), asked->partitioning);
 }
 
 Result<uint64_t> RemoteStream::StartPass(wire::StartPass request) {

@@ -91,7 +91,9 @@ PartitionedNodePlan PlanOf(const PartitionDirectory& directory, const Partitione
   plan.parts.buffer = buffer;
   if (plan.parts.logical == 0) plan.parts.logical = plan.part_count;
   plan.training_stays = plan.training_parts < buffer;
-  plan.batch_nodes_max = BoundsOf(directory, options.spec, buffer).nodes;
+  const BatchBounds bounds = BoundsOf(directory, options.spec, buffer);
+  plan.batch_nodes_max = bounds.nodes;
+  plan.batch_edges_max = bounds.edges;
   const uint32_t incoming = Incoming(directory, plan.parts);
   plan.buffer_bytes = PartitionBufferBytesMax(directory, buffer, incoming, BufferOptions(plan.parts));
   plan.batch_bytes = BatchBytes(directory, options.spec, buffer, incoming, samplers);
@@ -128,7 +130,9 @@ Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory,
   }
   QUARRY_TRY(const std::vector<uint32_t> buffers, PossibleBuffers(directory, options.parts));
   const auto need = [&](uint32_t buffer, unsigned samplers) {
-    return PlanOf(directory, options, buffer, samplers).bytes();
+    const PartitionedNodePlan plan = PlanOf(directory, options, buffer, samplers);
+    const bool alone = !options.beside_bytes;
+    return plan.bytes() + (alone ? 0 : options.beside_bytes(plan.batch_nodes_max, plan.batch_edges_max));
   };
   // The larger the buffer, the more it needs: bisected, as each need is that of p^2 buckets.
   const auto first_too_large = std::ranges::partition_point(buffers, [&](uint32_t buffer) {
@@ -156,6 +160,9 @@ class PartitionedNodeRoadImpl final : public PartitionedNodeRoad {
       : backend_(store.backend()), budget_(budget), options_(options), lists_(options.spec.direction) {}
 
   Status Open(Store& store) {
+    if (options_.spec.edge_ids) {
+      return Status(Code::kUnsupported, "batches of the partitioned road have no edge ids: parts keep none");
+    }
     QUARRY_TRY(partitioning_, StoredPartitioning::Open(store, budget_, options_.partitioning));
     const PartitioningRecord& record = partitioning_->record();
     if (record.topology != options_.spec.topology) {

@@ -28,7 +28,8 @@ void Session::Streams::Opened(uint64_t id, const Result<OpenedStream>& opened) {
   wire::StreamOpened answer = {.stream = opened->stream,
                                .feature_dim = opened->feature_dim,
                                .slots = opened->slots,
-                               .timestamp = opened->timestamp};
+                               .timestamp = opened->timestamp,
+                               .parts = opened->parts};
   Region region = {.region = opened->region};
   std::vector<File> files;
   if (session_.shared_memory_) {

@@ -6,7 +6,7 @@
 namespace quarry {
 namespace {
 
-constexpr std::string_view kRoadNames[] = {"live", "planned", "superbatch"};
+constexpr std::string_view kRoadNames[] = {"live", "planned", "superbatch", "partitioned"};
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 
@@ -94,6 +95,9 @@ struct SizedRoad {
   uint64_t slot_bytes = 0;
   uint64_t road_bytes = 0;  // what the road cannot do without
   bool estimated = true;    // slot_bytes: a batch may be larger
+  // The road has left room for the least region, and fewer slots are better than a smaller road.
+  bool leaves_room = false;
+  std::optional<wire::OpenedParts> parts = {};
 };
 
 // Slots that a member may have, by preference. Members of a split hold a batch each while they wait for each
@@ -149,7 +153,9 @@ class Opener {
   Result<SizedRoad> operator()(const RoadSpec& spec) const {
     LiveRoadOptions options = LiveOptions(spec, snapshot_, stop_);
     if (!region_paid_) {
-      options.beside_bytes = [this, &spec](uint64_t nodes_max) { return LeastRegionBytes(spec, nodes_max); };
+      options.beside_bytes = [this, &spec](uint64_t nodes_max) {
+        return LeastRegionBytes(LargestOf(store_, spec, nodes_max), /*estimated=*/true);
+      };
     }
     QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, options));
     const LargestBatch largest = LargestOf(store_, spec, road->plan().batch_nodes_max);
@@ -184,15 +190,46 @@ class Opener {
     return Sized(std::move(road), NodesOf(spec.live), {largest}, spare_bytes);
   }
 
+  // No batch exceeds what the parts that are held can give, so none needs a spare.
+  Result<SizedRoad> operator()(const wire::PartitionedSpec& spec) const {
+    const auto largest = [&spec](uint64_t nodes, uint64_t edges) {
+      return LargestBatch{.table = spec.live.feature_table,
+                          .hops = static_cast<uint32_t>(spec.live.fanouts.size()),
+                          .seeds = spec.live.batch_size,
+                          .nodes = nodes,
+                          .edges = edges};
+    };
+    PartitionedNodeRoadOptions options{
+        .partitioning = spec.partitioning, .spec = spec.live, .sampler_threads = RoadThreads()};
+    options.parts.buffer = spec.buffer;
+    options.parts.logical = spec.logical;
+    options.beside_bytes = [&](uint64_t nodes, uint64_t edges) {
+      return LeastRegionBytes(largest(nodes, edges), /*estimated=*/false);
+    };
+    QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
+               PartitionedNodeRoad::Open(store_, budget_, options));
+    const PartitionedNodePlan& plan = road->plan();
+    const LargestBatch batch = largest(plan.batch_nodes_max, plan.batch_edges_max);
+    const wire::OpenedParts parts = PartsOf(*road);
+    QUARRY_TRY(SizedRoad sized, Sized(std::move(road), NodesOf(spec.live), {batch}, 0));
+    sized.estimated = false;
+    sized.leaves_room = true;
+    sized.parts = parts;
+    return sized;
+  }
+
  private:
   uint64_t NodesOf(const RoadSpec& spec) const {
     return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
   }
   // Nothing where it cannot be told: the road is refused for another reason, or opened.
-  uint64_t LeastRegionBytes(const RoadSpec& spec, uint64_t nodes_max) const {
-    const auto bytes = WireBytes(*snapshot_, LargestOf(store_, spec, nodes_max));
+  uint64_t LeastRegionBytes(const LargestBatch& largest, bool estimated) const {
+    const TableRecord* const table = snapshot_->FindTable(largest.table);
+    if (table == nullptr) return 0;
+    const auto bytes = WireBytes(*snapshot_, largest);
     if (!bytes.ok()) return 0;
-    return RegionBytes({.slot_bytes = *bytes}, PlacesOf(request_, SlotChoices(request_.mode).back()));
+    return RegionBytes({.slot_bytes = *bytes, .estimated = estimated},
+                       PlacesOf(request_, SlotChoices(request_.mode).back()));
   }
   Result<SizedRoad> Sized(std::unique_ptr<Road> road, uint64_t nodes,
                           const std::vector<LargestBatch>& largest, uint64_t spare_bytes) const {
@@ -231,7 +268,7 @@ Result<MemoryBudget::Reservation> PutAside(MemoryBudget& budget, Opener& opener,
   constexpr std::string_view kWhat = "a stream's batches in shared memory";
   if (sized.road != nullptr) {
     auto beside = budget.Reserve(region_bytes, kWhat);
-    if (beside.ok()) return beside;
+    if (beside.ok() || sized.leaves_room) return beside;
     sized.road.reset();
   }
   auto region = budget.Reserve(region_bytes, kWhat);
@@ -265,7 +302,8 @@ Result<OpenedRoad> OpenSized(MemoryBudget& budget, const wire::OpenStream& reque
                       .slots = slots,
                       .places = places,
                       .spare_bytes = sized.estimated ? sized.slot_bytes : 0,
-                      .region = std::move(region).value()};
+                      .region = std::move(region).value(),
+                      .parts = std::move(sized.parts)};
   }
   return status;
 }
@@ -285,6 +323,7 @@ Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
 StreamCost CostOf(const wire::OpenStream& request) {
   constexpr uint64_t kProducer = 1, kReleaser = 1, kPlanned = 2, kPlan = 1;
   constexpr uint64_t kRegion = 1, kLiveFiles = 4, kPlannedFiles = 8, kPlannedRings = 3, kBuiltFiles = 8;
+  constexpr uint64_t kReader = 1, kPartsFile = 1, kReaderRing = 1;
   // A ring for each of the threads: extractors read rows, samplers neighbors.
   const StreamCost live = {.threads = RoadThreads() + kReleaser, .descriptors = kLiveFiles + RoadThreads()};
   const StreamCost planned = {.threads = kPlanned, .descriptors = kPlannedFiles + kPlannedRings};
@@ -299,6 +338,9 @@ StreamCost CostOf(const wire::OpenStream& request) {
   if (packed != nullptr && !packed->live) add(planned.threads, planned.descriptors);
   if (packed != nullptr && packed->live) {
     add(std::max(planned.threads, live.threads), planned.descriptors + live.descriptors);
+  }
+  if (std::holds_alternative<wire::PartitionedSpec>(request.road)) {
+    add(RoadThreads() + kReader, kPartsFile + kReaderRing);
   }
   if (std::holds_alternative<wire::SuperbatchSpec>(request.road)) {
     add(std::max(planned.threads, live.threads) + kPlan,
@@ -318,19 +360,30 @@ Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::Open
   return Status(Code::kInvalidArgument, std::string(opened.status().message()));
 }
 
-Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request,
-                           const std::stop_token& stop) {
+wire::OpenedParts PartsOf(const PartitionedNodeRoad& road) {
+  const PartitionedNodePlan& plan = road.plan();
+  return {.directory = road.partitioning().record().directory,
+          .buffer = plan.parts.buffer,
+          .logical = plan.parts.logical,
+          .class_count = road.class_count(),
+          .train_nodes = road.CountNodes(Split::kTrain),
+          .valid_nodes = road.CountNodes(Split::kValid),
+          .test_nodes = road.CountNodes(Split::kTest),
+          .batch_nodes_max = plan.batch_nodes_max};
+}
+
+Result<std::unique_ptr<BatchStream>> StartPass(const OpenedRoad& opened, const wire::StartPass& request,
+                                               const std::stop_token& stop) {
   PassOptions pass{
       .shuffle = request.shuffle, .pass = request.pass, .ordered = request.ordered, .stop = stop};
   if (const Split* const split = std::get_if<Split>(&request.seeds)) {
-    pass.seeds = *split == Split::kTrain ? opened.road->TrainNodes() : opened.road->SplitNodes(*split);
-    return pass;
+    return opened.road->StartSplit(*split, std::move(pass));
   }
   const auto* const ids = std::get_if<std::vector<NodeId>>(&std::get<wire::NodeIds>(request.seeds));
   if (ids == nullptr) return Status(Code::kInternal, "the seeds of a pass were not copied from their region");
   QUARRY_RETURN_IF_ERROR(CheckSeeds(*ids, opened.node_count));
   pass.seeds = *ids;
-  return pass;
+  return opened.road->StartPass(std::move(pass));
 }
 
 }  // namespace quarry

@@ -16,7 +16,8 @@
 namespace quarry {
 namespace {
 
-constexpr std::string_view kRoadsInWords[] = {"a live road", "a planned road", "a superbatch road"};
+constexpr std::string_view kRoadsInWords[] = {"a live road", "a planned road", "a superbatch road",
+                                              "a partitioned road"};
 
 template <typename T>
 std::string Shown(const T& value) {

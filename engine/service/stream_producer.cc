@@ -54,7 +54,8 @@ Status StreamGroup::OpenRegion(OpenedRoad opened) {
   members_.Opened({.feature_dim = opened_->road->feature_dim(),
                    .slots = opened_->slots,
                    .timestamp = snapshot_->timestamp,
-                   .region = std::move(region)},
+                   .region = std::move(region),
+                   .parts = opened_->parts},
                   BatchRoom(opened_->places, opened_->slot_bytes, opened_->spare_bytes), opened_->slot_bytes);
   return Status::Ok();
 }
@@ -81,8 +82,7 @@ void StreamGroup::RunPass(const wire::StartPass& request) {
 }
 
 Status StreamGroup::BeginPass(const wire::StartPass& request, const std::stop_token& stop) {
-  QUARRY_TRY(PassOptions pass, PassOf(*opened_, request, stop));
-  QUARRY_TRY(std::unique_ptr<BatchStream> stream, opened_->road->StartPass(std::move(pass)));
+  QUARRY_TRY(std::unique_ptr<BatchStream> stream, quarry::StartPass(*opened_, request, stop));
   counted_ = {};
   MutexLock lock(mutex_);
   stream_ = std::move(stream);

@@ -9,7 +9,9 @@
 #include "client/fake_server.h"
 #include "client/server_process.h"
 #include "client/store_util.h"
+#include "partition/partitioned_store.h"
 #include "quarry/layout/layout.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -39,6 +41,14 @@ class ReconnectStreamsTest : public testing::Test {
     const auto built = BuildLayout(*store, budget, spec, false, {});
     ASSERT_OK(built);
   }
+  void CutIntoParts(uint64_t seed) {
+    const auto backend = MakeDefaultBackend();
+    const auto store = quarry::Store::Open(*backend, database_.path()).value();
+    MemoryBudget budget(kGiB);
+    const auto built = BuildPartitioning(*store, budget, {.table = "feature"},
+                                         RandomAssignment(store->manifest()->node_count, 8, seed), {});
+    ASSERT_OK(built);
+  }
   static wire::StartPass Pass(uint64_t pass) {
     return {.seeds = Split::kTrain, .pass = pass, .ordered = true};
   }
@@ -63,8 +73,10 @@ class ReconnectStreamsTest : public testing::Test {
 
 TEST_F(ReconnectStreamsTest, KilledServersChangeNoBatchOfAnyRoad) {
   BuildLayoutOf(1);
+  CutIntoParts(1);
   const wire::OpenStream roads[] = {{.road = wire::PlannedSpec{.live = kLive}},
-                                    {.road = wire::SuperbatchSpec{.live = kLive}}};
+                                    {.road = wire::SuperbatchSpec{.live = kLive}},
+                                    {.road = wire::PartitionedSpec{.live = kLive}}};
   for (const wire::OpenStream& request : roads) {
     SCOPED_TRACE(testing::Message() << "road " << request.road.index());
     const std::vector<Hashes> expected = Undisturbed(request, 3);
@@ -83,6 +95,30 @@ TEST_F(ReconnectStreamsTest, KilledServersChangeNoBatchOfAnyRoad) {
       EXPECT_EQ(seen, expected[pass - 1]) << "pass " << pass;
     }
   }
+}
+
+// A partitioning that was built again has other parts, so nothing of it follows what was used.
+TEST_F(ReconnectStreamsTest, PartsThatWereBuiltAnewEndTheirStream) {
+  CutIntoParts(1);
+  TestServer server(database_.path(), socket());
+  const auto store = Connect(server.address());
+  ASSERT_OK_AND_ASSIGN(auto stream, store->OpenStream({.road = wire::PartitionedSpec{.live = kLive}}));
+  ASSERT_OK(stream->StartPass(Pass(1)));
+  EXPECT_EQ(DrainPass(*stream, 2).size(), 2U);
+  server.Stop();
+  CutIntoParts(1);  // the same parts, in another file: who knows
+  server.Start();
+  Status status;
+  while (status.ok()) {
+    const auto batch = stream->Next();
+    status = batch.status();
+    ASSERT_FALSE(batch.ok() && *batch == nullptr) << "the pass went on";
+  }
+  EXPECT_THAT(status, IsStatus(Code::kIoError, HasSubstr("was built anew")));
+  EXPECT_THAT(stream->StartPass(Pass(2)), IsStatus(Code::kIoError, HasSubstr("open the stream again")));
+  ASSERT_OK_AND_ASSIGN(stream, store->OpenStream({.road = wire::PartitionedSpec{.live = kLive}}));
+  ASSERT_OK(stream->StartPass(Pass(1)));
+  EXPECT_GT(DrainPass(*stream).size(), 2U);
 }
 
 // What is served by a stream that is opened anew is the first of a layout's epochs.

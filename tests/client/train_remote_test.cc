@@ -31,6 +31,8 @@ constexpr const char* kTrain =
     " --fanout 5,5 --hidden 32 --epochs 3 --cache 25% --seed 3 --ordered --torch-threads 1 --json "
     "--batch-size ";
 
+constexpr const char* kByParts = " --road partitioned --buffer 4";
+
 constexpr const char* kLink =
     " --task link --dim 8 --batch-size 2000 --negatives 20 --ordered --seed 3 --json --memory 128MiB "
     "--valid-share 1% --test-share 1% ";
@@ -71,6 +73,7 @@ class TrainRemoteTest : public CliDatabaseTest {
                  "--nodes 6k --degree 10 --dim 16 --classes 4 --train-share 20% --valid-share 10% "
                  "--test-share 10% --seed 7");
     Expect0("layout build db --fanout 5,5 --batch-size 128 --cache 25% --seed 3");
+    Expect0("partition build db --method random --parts 8 --seed 5");
   }
 
   static Outcome Run(const std::string& arguments) {
@@ -129,11 +132,11 @@ class TrainRemoteTest : public CliDatabaseTest {
     return process;
   }
 
-  // A command with a road; a layout knows its cache.
+  // A command with a road; a layout knows its cache, and parts need none.
   static std::string WithRoad(std::string command, const std::string& road) {
     const std::string cache = "--cache 25% ";
-    const bool on_layout = road.find("--layout") != std::string::npos;
-    if (const size_t at = command.find(cache); on_layout && at != std::string::npos) {
+    const bool cacheless = road.find("--layout") != std::string::npos || road == kByParts;
+    if (const size_t at = command.find(cache); cacheless && at != std::string::npos) {
       command.erase(at, cache.size());
     }
     return command + road;
@@ -141,7 +144,7 @@ class TrainRemoteTest : public CliDatabaseTest {
 };
 
 TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
-  const std::string roads[] = {"", " --layout default", " --resample every-epoch"};
+  const std::string roads[] = {"", " --layout default", " --resample every-epoch", kByParts};
   std::vector<std::string> embedded;
   for (const std::string& road : roads) {
     const Outcome outcome = Run(WithRoad("train db --memory 256MiB" + std::string(kTrain) + "128", road));
@@ -157,7 +160,11 @@ TEST_F(TrainRemoteTest, ATrainerCannotTellAServerFromADatabase) {
     EXPECT_EQ(TrainingResultsIn(outcome.out), embedded[i]);
     const json summary = SummaryIn(outcome.out);
     EXPECT_EQ(summary["trainers"], 1);
-    EXPECT_EQ(summary["batches"], 30);  // 3 epochs of 1200 nodes
+    if (roads[i] == kByParts) {
+      EXPECT_GE(summary["batches"], 30);  // the last batch of each step is a short one
+    } else {
+      EXPECT_EQ(summary["batches"], 30);  // 3 epochs of 1200 nodes
+    }
     EXPECT_GT(summary["input_nodes"], 30 * 128);
   }
 }
@@ -475,6 +482,55 @@ TEST_F(TrainRemoteTest, WorkersLearnWhatOneTrainerDoes) {
   for (const auto& entry : fs::directory_iterator(root_)) {
     EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::StartsWith("quarry-train-")));
   }
+}
+
+// One road holds the parts, and the workers share its batches: a step of two is that of one trainer with batches twice as
+// large, but for where a step's nodes end.
+TEST_F(TrainRemoteTest, WorkersTrainByPartsTogether) {
+  const auto train = [](const std::string& command, const std::string& batch_size) {
+    return Run(WithRoad("train db" + command + std::string(kTrain) + batch_size, kByParts));
+  };
+  const Outcome one = train("", "128");
+  const Outcome two = train(" --workers 2", "64");
+  const Outcome again = train(" --workers 2", "64");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(TrainingResultsIn(two.out), TrainingResultsIn(again.out)) << "in order, and to the last bit";
+  const json summary = SummaryIn(two.out);
+  EXPECT_EQ(summary["trainers"], 2);
+  const double accuracy = SummaryIn(one.out)["test_accuracy"];
+  EXPECT_GT(accuracy, 0.4) << "more than one in four";
+  EXPECT_NEAR(summary["test_accuracy"].get<double>(), accuracy, 0.08);
+}
+
+// The buffer that was tuned is the run's, whatever memory there is later; and a run that a server began goes on in the
+// database itself, and the other way round.
+TEST_F(TrainRemoteTest, ARunByPartsGoesOnAnywhere) {
+  const std::string options =
+      " --road partitioned --fanout 5,5 --hidden 32 --seed 3 --ordered --torch-threads 1 --json --batch-size "
+      "64 "
+      "--checkpoint-every 1 --run ";
+  const Outcome all = Run("train db --workers 2 --epochs 4" + options + "parts-all");
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  ASSERT_EQ(Run("train db --workers 2 --epochs 2" + options + "parts").exit_code, 0);
+  const Outcome rest = Run("train db --workers 2 --epochs 4 --resume" + options + "parts");
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(TrainingResultsIn(rest.out), LastOf(TrainingResultsIn(all.out), 3));
+  const Outcome other = Run("train db --workers 2 --epochs 5 --buffer 3 --resume" + options + "parts");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--buffer is 3, but was "));
+
+  const Outcome alone = Run("train db --memory 256MiB --epochs 3" + options + "alone");
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  {
+    const Server server;
+    ASSERT_EQ(Run("train unix:run/socket --memory 64MiB --epochs 1" + options + "moves").exit_code, 0);
+  }
+  ASSERT_EQ(Run("train db --memory 256MiB --epochs 2 --resume" + options + "moves").exit_code, 0);
+  const Server server;
+  const Outcome back = Run("train unix:run/socket --memory 128MiB --epochs 3 --resume" + options + "moves");
+  ASSERT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_EQ(TrainingResultsIn(back.out), LastOf(TrainingResultsIn(alone.out), 2));
 }
 
 TEST_F(TrainRemoteTest, TrainersOfALauncherShareAServer) {

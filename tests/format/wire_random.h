@@ -130,11 +130,18 @@ class RandomMessage {
     m.packing = OneOf(Packing::kCheaper);
     m.disk_bytes = Any();
   }
+  void Fill(PartitionedSpec& m) {
+    Fill(m.live);
+    m.partitioning = Name();
+    m.buffer = Any32();
+    m.logical = Any32();
+  }
   void Fill(OpenStream& m) {
-    const uint64_t road = Below(3);
+    const uint64_t road = Below(4);
     if (road == 0) Fill(m.road.emplace<LiveSpec>());
     if (road == 1) Fill(m.road.emplace<PlannedSpec>());
     if (road == 2) Fill(m.road.emplace<SuperbatchSpec>());
+    if (road == 3) Fill(m.road.emplace<PartitionedSpec>());
     m.mode = OneOf(StreamMode::kSplit);
     if (m.mode != StreamMode::kExclusive) {
       m.group = Name();
@@ -301,9 +308,16 @@ class RandomMessage {
     m.payload = SomePayload(m.rows * RowBytes(m.element_type, m.dim));
   }
   void Fill(Sampled& m) { m.payload = SomePayload(kBatchHeaderBytes + Below(500)); }
+  void Fill(OpenedParts& m) {
+    m = {.directory = Name(), .buffer = Any32(), .logical = Any32(), .class_count = Any32() >> 1};
+    for (uint64_t* const nodes : {&m.train_nodes, &m.valid_nodes, &m.test_nodes, &m.batch_nodes_max}) {
+      *nodes = Below(kNodeCountMax);
+    }
+  }
   void Fill(StreamOpened& m) {
-    m = {Positive(), static_cast<uint32_t>(Below(kDimMax)), Any32() | 1, Any(), {}};
+    m = {Positive(), static_cast<uint32_t>(Below(kDimMax)), Any32() | 1, Any(), {}, {}};
     FillEach(m.regions, 0);
+    if (Flip()) Fill(m.parts.emplace());
   }
   void Fill(PassStarted& m) { m.batches = Any(); }
   void Fill(Batch& m) {

@@ -279,6 +279,8 @@ TEST(WireMessageTest, NamesThatCouldBePathsAreRefused) {
     EXPECT_EQ(RequestCode(OpenStream{.road = PlannedSpec{.layout = name}}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(OpenStream{.road = PlannedSpec{.live = bad_table}}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(OpenStream{.road = SuperbatchSpec{.live = bad_table}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = PartitionedSpec{.live = bad_table}}), Code::kInvalidArgument);
+    EXPECT_EQ(RequestCode(OpenStream{.road = PartitionedSpec{.partitioning = name}}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(OpenStream{.mode = StreamMode::kShared, .group = name}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(Put{.number = 1, .tables = {{.table = name}}}), Code::kInvalidArgument);
     EXPECT_EQ(RequestCode(SaveTraining{.name = name, .state_bytes = 1, .piece = Range{1, 8, 1}}),

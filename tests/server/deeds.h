@@ -23,14 +23,23 @@ inline WirePeer& Peer(const std::string& socket) {
 
 inline bool Open(WirePeer& peer) { return peer.Open(8 * kMiB, wire::kSharedMemory, 7).ok(); }
 
-inline bool Stream(const std::string& socket, uint64_t /*round*/) {
+inline bool AskForBatches(const std::string& socket, const wire::OpenStream& request) {
   WirePeer& peer = Peer(socket);
   if (!Open(peer)) return false;
-  const auto opened = peer.OpenStream({.road = FaultRoad()});
+  const auto opened = peer.OpenStream(request);
   if (!opened.ok()) return false;
   if (!peer.CallFor<wire::PassStarted>(wire::StartPass{.stream = opened->stream}).ok()) return false;
   for (uint32_t i = 0; i <= opened->slots; ++i) peer.Send(wire::NextBatch{opened->stream});
   return true;
+}
+
+inline bool Stream(const std::string& socket, uint64_t /*round*/) {
+  return AskForBatches(socket, {.road = FaultRoad()});
+}
+
+// Of the partitioning "default".
+inline bool StreamParts(const std::string& socket, uint64_t /*round*/) {
+  return AskForBatches(socket, {.road = wire::PartitionedSpec{.live = FaultRoad(), .buffer = 3}});
 }
 
 inline bool HoldLeases(const std::string& socket, uint64_t round) {

@@ -11,6 +11,8 @@
 
 #include "deeds.h"
 #include "fault_util.h"
+#include "partition/partitioned_store.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/served_sql.h"
 #include "support/status_matchers.h"
 
@@ -127,6 +129,14 @@ TEST_F(KillTest, ClientsThatDieWithASessionOpen) {
 }
 
 TEST_F(KillTest, ClientsThatDieWhileBatchesAreMadeForThem) { KillMany(Stream); }
+
+TEST_F(KillTest, ClientsThatDieWhilePartsSwapForThem) {
+  const uint64_t nodes = served_.store->manifest()->node_count;
+  MemoryBudget budget(kGiB);
+  ASSERT_OK(BuildPartitioning(*served_.store, budget, {.table = "feature"},
+                              testing_util::RandomAssignment(nodes, 8, 7), {}));
+  KillMany(StreamParts);
+}
 
 TEST_F(KillTest, ClientsThatDieHoldingLeasesAndSnapshots) { KillMany(HoldLeases); }
 

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <regex>
 
+#include "partition/partitioned_store.h"
 #include "quarry/layout/layout.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/service/allowance.h"
 #include "quarry/service/road_opener.h"
 #include "server/hub_util.h"
@@ -212,10 +214,14 @@ TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
                                   .batch_size = SmallOptions().spec.batch_size,
                                   .seed = SmallOptions().spec.seed}},
                         false, {}));
+  const uint64_t nodes = world.open.store->manifest()->node_count;
+  ASSERT_OK(BuildPartitioning(*world.open.store, *world.open.budget, {.table = "feature"},
+                              testing_util::RandomAssignment(nodes, 8, 7), {}));
   world.open.road.reset();
   const wire::OpenStream requests[] = {Exclusive(), Exclusive(wire::PlannedSpec{.layout = "default"}),
                                        Exclusive(wire::PlannedSpec{.layout = "default", .live = SmallLive()}),
-                                       Exclusive(wire::SuperbatchSpec{.live = SmallLive()})};
+                                       Exclusive(wire::SuperbatchSpec{.live = SmallLive()}),
+                                       Exclusive(wire::PartitionedSpec{.live = SmallLive(), .buffer = 3})};
   for (const wire::OpenStream& request : requests) {
     SCOPED_TRACE(request.road.index());
     const StreamCost cost = CostOf(request);
@@ -232,6 +238,7 @@ TEST(StreamLimitsTest, AStreamTakesNoMoreThanItIsCounted) {
     world.ExpectBudgetFree();
   }
   EXPECT_OK(DropLayout(*world.open.store, "default"));
+  EXPECT_OK(DropPartitioning(*world.open.store, "default"));
 }
 
 TEST(StreamLimitsTest, AStreamWithoutThreadsIsRefusedAndTheNextIsThere) {

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,8 +71,9 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual uint32_t feature_dim() const = 0;
-  virtual uint32_t slots() const = 0;      // batches that may be held at a time
-  virtual uint64_t timestamp() const = 0;  // of the snapshot that it reads
+  virtual uint32_t slots() const = 0;                                    // batches that may be held at a time
+  virtual uint64_t timestamp() const = 0;                                // of the snapshot that it reads
+  virtual std::optional<wire::OpenedParts> parts() const { return {}; }  // of the partitioned road
   // Batches of the pass. A pass that runs is given up. `request.stream` is set by the store.
   virtual Result<uint64_t> StartPass(wire::StartPass request) = 0;
   virtual Result<std::unique_ptr<Batch>> Next() = 0;  // null behind the last

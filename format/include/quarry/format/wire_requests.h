@@ -74,6 +74,15 @@ struct SuperbatchSpec {
   bool operator==(const SuperbatchSpec&) const = default;
 };
 
+// Node classification part by part. `live` says what batches are; its cache does not count.
+struct PartitionedSpec {
+  LiveSpec live;
+  std::string partitioning = "default";
+  uint32_t buffer = 0;   // parts that are held at once; 0 = as many as the session's budget has room for
+  uint32_t logical = 0;  // logical parts; 0 = as many as there are parts
+  bool operator==(const PartitionedSpec&) const = default;
+};
+
 enum class StreamMode : uint8_t {
   kExclusive,  // batches are this client's alone
   kShared,     // every member of the group gets every batch, which is made once
@@ -81,7 +90,7 @@ enum class StreamMode : uint8_t {
 };
 
 struct OpenStream {
-  std::variant<LiveSpec, PlannedSpec, SuperbatchSpec> road;
+  std::variant<LiveSpec, PlannedSpec, SuperbatchSpec, PartitionedSpec> road;
   StreamMode mode = StreamMode::kExclusive;
   std::string group;      // shared and split: who takes part
   uint32_t members = 1;   // a pass begins when so many have started it

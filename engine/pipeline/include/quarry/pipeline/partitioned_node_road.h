@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,16 +36,20 @@ struct PartitionedNodeRoadOptions {
   RoadSpec spec;  // cache_bytes does not count
   unsigned sampler_threads =
       1;  // one step's batches are made by as many, or by fewer where memory has no room
+  // Of the largest batch of nodes and edges: what is kept of the budget for whoever takes batches further. Null: nothing.
+  // Called while the road is opened.
+  std::function<uint64_t(uint64_t nodes_max, uint64_t edges_max)> beside_bytes = {};
 };
 
 // What was decided at Open.
 struct PartitionedNodePlan {
   PartitionedRoadOptions parts;  // tuned
   uint32_t part_count = 0;
-  uint32_t training_parts = 0;  // the training nodes lie in so many
-  bool training_stays = false;  // and these stay
-  unsigned samplers = 1;        // threads that make batches
-  uint64_t batch_nodes_max = 0;
+  uint32_t training_parts = 0;   // the training nodes lie in so many
+  bool training_stays = false;   // and these stay
+  unsigned samplers = 1;         // threads that make batches
+  uint64_t batch_nodes_max = 0;  // which no batch exceeds, and so of edges
+  uint64_t batch_edges_max = 0;
   uint64_t buffer_bytes = 0;  // of parts, with those that are being read
   uint64_t batch_bytes = 0;   // of batches and samplers
   uint64_t bytes() const { return buffer_bytes + batch_bytes; }

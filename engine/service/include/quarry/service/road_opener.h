@@ -4,13 +4,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_requests.h"
+#include "quarry/format/wire_responses.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -23,8 +26,12 @@ struct OpenedRoad {
   uint32_t slots = 0;        // batches that a member may hold at a time
   uint64_t places = 0;       // batches that all members together may hold
   uint64_t spare_bytes = 0;  // for batches that are larger than the estimate
-  MemoryBudget::Reservation region;  // places * slot_bytes + spare_bytes
+  MemoryBudget::Reservation region;        // places * slot_bytes + spare_bytes
+  std::optional<wire::OpenedParts> parts;  // of the partitioned road
 };
+
+// What a trainer and its run are told of such a road.
+wire::OpenedParts PartsOf(const PartitionedNodeRoad& road);
 
 // What a stream takes while it is open, at most, beside helpers without which it goes on: its producer, the
 // threads of a pass and of the next epoch's plan; its region, the files of its tables and layouts, and rings.
@@ -41,8 +48,8 @@ Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::Open
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,
                             const std::stop_token& stop = {});
 
-// What is asked of the road. kInvalidArgument for seeds that are no nodes, or are given twice.
-Result<PassOptions> PassOf(const OpenedRoad& opened, const wire::StartPass& request,
-                           const std::stop_token& stop = {});
+// Begins the pass that is asked of the road. kInvalidArgument for seeds that are no nodes, or are given twice.
+Result<std::unique_ptr<BatchStream>> StartPass(const OpenedRoad& opened, const wire::StartPass& request,
+                                               const std::stop_token& stop = {});
 
 }  // namespace quarry

@@ -28,6 +28,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/wire_requests.h"
+#include "quarry/format/wire_responses.h"
 #include "quarry/format/wire_status.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/service/allowance.h"
@@ -45,7 +46,8 @@ struct OpenedStream {
   uint32_t feature_dim = 0;
   uint32_t slots = 0;  // batches that a member may hold at a time
   uint64_t timestamp = 0;
-  std::shared_ptr<SharedRegion> region;  // the group's
+  std::shared_ptr<SharedRegion> region;    // the group's
+  std::optional<wire::OpenedParts> parts;  // of the partitioned road
 };
 
 // A batch that a member holds until it releases it.
