@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "quarry_process.h"
+#include "cli_database_test.h"
 
 namespace quarry {
 namespace {
@@ -18,17 +18,14 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-class ModelsCliTest : public testing::TestWithParam<const char*> {
+class ModelsCliTest : public CliDatabaseTest, public testing::WithParamInterface<const char*> {
  protected:
   static void SetUpTestSuite() {
-    root_ = quarry::MakeGeneratedDatabase("models_cli_test",
-                                          "--nodes 3k --degree 8 --dim 16 --classes 4 --train-share 20% "
-                                          "--valid-share 10% --test-share 10% --seed 7");
-    const Outcome made = Run("partition build db --method random --parts 8");
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    MakeDatabase("models_cli_test",
+                 "--nodes 3k --degree 8 --dim 16 --classes 4 --train-share 20% --valid-share 10% "
+                 "--test-share 10% --seed 7");
+    Expect0("partition build db --method random --parts 8");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
-  static Outcome Run(const std::string& arguments) { return Process(arguments, root_).Wait(); }
 
   static json Summary(const std::string& arguments) {
     const Outcome outcome = Run(arguments);
@@ -41,8 +38,6 @@ class ModelsCliTest : public testing::TestWithParam<const char*> {
   static constexpr const char* kSettings =
       " --fanout 5,5 --hidden 16 --batch-size 128 --epochs 2 --lr 0.01 --seed 3 --ordered --torch-threads 1 "
       "--json --overwrite --memory 256MiB ";
-
-  static inline fs::path root_;
 };
 INSTANTIATE_TEST_SUITE_P(Models, ModelsCliTest,
                          testing::Values("--model sage", "--model sage --aggregator max",
