@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::AllOf;
 using testing::HasSubstr;
 
 class ModelsCliTest : public CliDatabaseTest, public testing::WithParamInterface<const char*> {
@@ -69,12 +68,12 @@ TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
   EXPECT_EQ(remote["test_accuracy"], live["test_accuracy"]);
 
   for (const char* const run : {"live", "planned", "parts"}) {
-    const Outcome predicted =
-        Run(fmt::format("predict db --run {} --split test --out {}.npy --json", run, run));
+    const std::string name = run;
+    const Outcome predicted = Run("predict db --run " + name + " --split test --out " + name + ".npy --json");
     ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
     const double accuracy = json::parse(predicted.out)["accuracy"];
     EXPECT_GT(accuracy, 0.3) << run;
-    if (std::string(run) == "live") {
+    if (name == "live") {
       EXPECT_EQ(accuracy, live["test_accuracy"]);
     }
   }
