@@ -306,11 +306,9 @@ Status Check(const std::vector<Counter>& counters) {
 
 Status Check(const OpenedParts& parts) {
   QUARRY_RETURN_IF_ERROR(CheckCount(parts.directory.size(), kPathBytesMax, "bytes of a path"));
-  for (const uint64_t nodes :
-       {parts.train_nodes, parts.valid_nodes, parts.test_nodes, parts.batch_nodes_max}) {
-    QUARRY_RETURN_IF_ERROR(CheckCount(nodes, kNodeCountMax, "nodes of parts"));
-  }
-  return Status();
+  const uint64_t most =
+      std::max({parts.train_nodes, parts.valid_nodes, parts.test_nodes, parts.batch_nodes_max});
+  return CheckCount(most, kNodeCountMax, "nodes of parts");
 }
 
 struct ResponseCheck {

@@ -12,8 +12,8 @@
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/road_spec.h"
-#include "quarry/format/types.h"
 #include "quarry/format/wire_maintenance.h"
+#include "quarry/format/wire_parts.h"
 #include "quarry/format/wire_sql.h"
 #include "quarry/format/wire_status.h"
 #include "quarry/format/wire_training.h"
@@ -118,24 +118,6 @@ struct Rows {
 struct Sampled {
   Payload payload;
   bool operator==(const Sampled&) const = default;
-};
-
-// The partitioned road of a stream: how it was tuned, which decides its batches, and what a trainer asks of its road, since
-// nobody holds labels and splits of all nodes.
-struct OpenedParts {
-  std::string directory;  // of the partitioning, which names its build
-  uint32_t buffer = 0;
-  uint32_t logical = 0;
-  uint32_t class_count = 0;
-  uint64_t train_nodes = 0;  // with a label
-  uint64_t valid_nodes = 0;
-  uint64_t test_nodes = 0;
-  uint64_t batch_nodes_max = 0;
-  bool operator==(const OpenedParts&) const = default;
-
-  uint64_t NodesIn(Split split) const {
-    return split == Split::kTrain ? train_nodes : split == Split::kValid ? valid_nodes : test_nodes;
-  }
 };
 
 struct StreamOpened {
