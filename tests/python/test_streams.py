@@ -107,7 +107,7 @@ class StreamsTest(DatabaseTest):
                     drawn = set(zip(batch.nodes[batch.indices].tolist(), targets.tolist(), strict=True))
                     self.assertFalse(drawn & zeros, options)
             db.plan([4, 3], 64, name="labor", sampler="labor")
-            with self.assertRaises(quarry.UsageError):
+            with self.assertRaisesRegex(quarry.InvalidArgument, "labor"):
                 db.stream([4, 3], batch_size=64, layout="labor")
             with db.stream([4, 3], batch_size=64, layout="labor", sampler="labor") as stream:
                 self.assertEqual(len(list(stream.epoch("train"))), len(plain))
