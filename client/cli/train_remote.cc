@@ -218,11 +218,10 @@ class ServerSource final : public TrainingSource {
         request.members = size_;
       }
       client::Store& store = *opened_.store;
-      if (first_) {
+      // By parts nobody holds anything of each node, and rows are those of the partitioning's build.
+      if (first_ && !arguments_.parts) {
         QUARRY_TRY(snapshot_, store.TakeSnapshot());
-        if (!arguments_.parts) {  // by parts nobody holds anything of each node
-          QUARRY_TRY(properties, LookUpProperties(store, *snapshot_));
-        }
+        QUARRY_TRY(properties, LookUpProperties(store, *snapshot_));
         request.snapshot = snapshot_->id();
       }
       QUARRY_TRY(stream, store.OpenStream(request));

@@ -17,7 +17,7 @@ class RoadStream final : public Stream {
 
   uint32_t feature_dim() const override { return opened_.road->feature_dim(); }
   uint32_t slots() const override { return 1; }
-  uint64_t timestamp() const override { return opened_.snapshot->timestamp; }
+  uint64_t timestamp() const override { return opened_.timestamp; }
   std::optional<wire::OpenedParts> parts() const override { return opened_.parts; }
 
   Result<uint64_t> StartPass(wire::StartPass request) override {

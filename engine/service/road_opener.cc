@@ -20,6 +20,8 @@ namespace quarry {
 namespace {
 
 constexpr uint64_t kBlockEdgesMax = uint64_t{1} << 31;
+// More than any budget has, and room for what is added to it.
+constexpr uint64_t kBytesOfNoBudget = uint64_t{1} << 62;
 constexpr unsigned kRoadThreadsMax = 8;  // each extractor has staging memory of its own
 
 // Counts of a batch that none of a road's is expected to exceed.
@@ -98,6 +100,7 @@ struct SizedRoad {
   // The road has left room for the least region, and fewer slots are better than a smaller road.
   bool leaves_room = false;
   std::optional<wire::OpenedParts> parts = {};
+  std::optional<uint64_t> timestamp = {};  // of its rows, where they are not the snapshot's
 };
 
 // Slots that a member may have, by preference. Members of a split hold a batch each while they wait for each
@@ -154,7 +157,8 @@ class Opener {
     LiveRoadOptions options = LiveOptions(spec, snapshot_, stop_);
     if (!region_paid_) {
       options.beside_bytes = [this, &spec](uint64_t nodes_max) {
-        return LeastRegionBytes(LargestOf(store_, spec, nodes_max), /*estimated=*/true);
+        const auto bytes = LeastRegionBytes(LargestOf(store_, spec, nodes_max), /*estimated=*/true);
+        return bytes.ok() ? *bytes : 0;  // Sized refuses the road for the same reason
       };
     }
     QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, options));
@@ -203,18 +207,24 @@ class Opener {
         .partitioning = spec.partitioning, .spec = spec.live, .sampler_threads = RoadThreads()};
     options.parts.buffer = spec.buffer;
     options.parts.logical = spec.logical;
+    Status batch_fits;  // the largest of the buffer that was asked about last, which is the one that is taken
     options.beside_bytes = [&](uint64_t nodes, uint64_t edges) {
-      return LeastRegionBytes(largest(nodes, edges), /*estimated=*/false);
+      const auto bytes = LeastRegionBytes(largest(nodes, edges), /*estimated=*/false);
+      batch_fits = bytes.status();
+      return bytes.ok() ? *bytes : kBytesOfNoBudget;
     };
-    QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road,
-               PartitionedNodeRoad::Open(store_, budget_, options));
+    auto opened = PartitionedNodeRoad::Open(store_, budget_, options);
+    if (opened.status().code() == Code::kOutOfBudget) QUARRY_RETURN_IF_ERROR(batch_fits);
+    QUARRY_TRY(std::unique_ptr<PartitionedNodeRoad> road, std::move(opened));
     const PartitionedNodePlan& plan = road->plan();
     const LargestBatch batch = largest(plan.batch_nodes_max, plan.batch_edges_max);
     const wire::OpenedParts parts = PartsOf(*road);
+    const uint64_t timestamp = road->partitioning().record().timestamp;
     QUARRY_TRY(SizedRoad sized, Sized(std::move(road), NodesOf(spec.live), {batch}, 0));
     sized.estimated = false;
     sized.leaves_room = true;
     sized.parts = parts;
+    sized.timestamp = timestamp;
     return sized;
   }
 
@@ -222,13 +232,11 @@ class Opener {
   uint64_t NodesOf(const RoadSpec& spec) const {
     return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
   }
-  // Nothing where it cannot be told: the road is refused for another reason, or opened.
-  uint64_t LeastRegionBytes(const LargestBatch& largest, bool estimated) const {
-    const TableRecord* const table = snapshot_->FindTable(largest.table);
-    if (table == nullptr) return 0;
-    const auto bytes = WireBytes(*snapshot_, largest);
-    if (!bytes.ok()) return 0;
-    return RegionBytes({.slot_bytes = *bytes, .estimated = estimated},
+  // An error where no message holds such a batch.
+  Result<uint64_t> LeastRegionBytes(const LargestBatch& largest, bool estimated) const {
+    if (snapshot_->FindTable(largest.table) == nullptr) return uint64_t{0};  // for the road to refuse
+    QUARRY_TRY(const uint64_t bytes, WireBytes(*snapshot_, largest));
+    return RegionBytes({.slot_bytes = bytes, .estimated = estimated},
                        PlacesOf(request_, SlotChoices(request_.mode).back()));
   }
   Result<SizedRoad> Sized(std::unique_ptr<Road> road, uint64_t nodes,
@@ -295,7 +303,8 @@ Result<OpenedRoad> OpenSized(MemoryBudget& budget, const wire::OpenStream& reque
     status = region.status();
     if (status.code() == Code::kOutOfBudget) continue;
     QUARRY_RETURN_IF_ERROR(status);
-    return OpenedRoad{.snapshot = std::move(snapshot),
+    return OpenedRoad{.timestamp = sized.timestamp.value_or(snapshot->timestamp),
+                      .snapshot = std::move(snapshot),
                       .road = std::move(sized.road),
                       .node_count = sized.node_count,
                       .slot_bytes = sized.slot_bytes,
@@ -349,9 +358,19 @@ StreamCost CostOf(const wire::OpenStream& request) {
   return cost;
 }
 
+Status CheckSnapshot(const wire::OpenStream& request, const Snapshot* snapshot) {
+  const auto* const parts = std::get_if<wire::PartitionedSpec>(&request.road);
+  if (parts == nullptr || snapshot == nullptr) return Status::Ok();
+  return MakeStatus(Code::kUnsupported,
+                    "a partitioned road of the snapshot of timestamp {}: the rows of partitioning \"{}\" are "
+                    "those of its build, so leave the snapshot out",
+                    snapshot->timestamp, parts->partitioning);
+}
+
 Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,
                             const std::stop_token& stop) {
+  QUARRY_RETURN_IF_ERROR(CheckSnapshot(request, snapshot.get()));
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
   }

@@ -89,6 +89,7 @@ Result<bool> StreamGroup::Join(const Owner& owner, uint64_t stream, const wire::
                                const std::shared_ptr<const Snapshot>& snapshot, Answer<OpenedStream> answer) {
   MutexLock lock(mutex_);
   if (members_.closing()) return false;
+  QUARRY_RETURN_IF_ERROR(CheckSnapshot(request, snapshot.get()));
   QUARRY_RETURN_IF_ERROR(CheckSame(request, snapshot));
   const Status joined = members_.Join(owner, stream, std::move(answer));
   Changed();

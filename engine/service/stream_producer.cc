@@ -53,7 +53,7 @@ Status StreamGroup::OpenRegion(OpenedRoad opened) {
   snapshot_ = opened_->snapshot;
   members_.Opened({.feature_dim = opened_->road->feature_dim(),
                    .slots = opened_->slots,
-                   .timestamp = snapshot_->timestamp,
+                   .timestamp = opened_->timestamp,
                    .region = std::move(region),
                    .parts = opened_->parts},
                   BatchRoom(opened_->places, opened_->slot_bytes, opened_->spare_bytes), opened_->slot_bytes);

@@ -55,13 +55,14 @@ class HubUser {
   HubUser(StreamHub& hub, SessionId session, std::shared_ptr<MemoryBudget> budget)
       : hub_(&hub), session_(session), budget_(std::move(budget)) {}
 
-  Pending<OpenedStream> AskOpen(const wire::OpenStream& request) {
+  Pending<OpenedStream> AskOpen(const wire::OpenStream& request,
+                                std::shared_ptr<const Snapshot> snapshot = nullptr) {
     Pending<OpenedStream> pending;
-    hub_->Open(session_, client, budget_, request, nullptr, pending.slot());
+    hub_->Open(session_, client, budget_, request, std::move(snapshot), pending.slot());
     return pending;
   }
-  Status Open(const wire::OpenStream& request) {
-    const Result<OpenedStream> result = AskOpen(request).Get();
+  Status Open(const wire::OpenStream& request, std::shared_ptr<const Snapshot> snapshot = nullptr) {
+    const Result<OpenedStream> result = AskOpen(request, std::move(snapshot)).Get();
     if (result.ok()) opened = *result;
     return result.status();
   }

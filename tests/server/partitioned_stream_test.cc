@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "partition/partitioned_store.h"
+#include "quarry/format/element_type.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/pipeline/partitioned_node_road.h"
 #include "server/hub_util.h"
@@ -264,6 +265,29 @@ TEST_F(PartitionedStreamTest, TheLeastMemoryThatOpensIsEnough) {
     }
     close(members);
   }
+}
+
+TEST_F(PartitionedStreamTest, RowsAreThoseOfTheBuildAndNoSnapshots) {
+  Store& store = *world_.open.store;
+  const auto manifest = store.manifest();
+  const uint64_t built = manifest->partitionings.front().timestamp;
+  const TableRecord& table = *manifest->FindTable("feature");
+  const std::vector<std::byte> row(RowBytes(table.element_type, table.dim));
+  WriteBatch batch;
+  batch.Put("feature", 0, row);
+  ASSERT_OK(store.Commit(batch));
+  ASSERT_OK_AND_ASSIGN(const auto newest, store.TakeSnapshot());
+  ASSERT_GT(newest->timestamp, built);
+
+  HubUser user = world_.User(), other = world_.User(2), third = world_.User(3);
+  const auto refused = IsStatus(Code::kUnsupported, HasSubstr("those of its build"));
+  EXPECT_THAT(user.Open(Exclusive(Parts()), newest), refused);
+  ASSERT_OK(user.Open(Exclusive(Parts())));
+  EXPECT_EQ(user.opened.timestamp, built);
+  ASSERT_OK(other.Open(Grouped(StreamMode::kShared, 2, Parts())));
+  EXPECT_THAT(third.Open(Grouped(StreamMode::kShared, 2, Parts()), newest), refused);
+  ASSERT_OK(third.Open(Grouped(StreamMode::kShared, 2, Parts())));
+  EXPECT_EQ(third.opened.timestamp, built);
 }
 
 TEST_F(PartitionedStreamTest, WhatItCannotGiveIsRefused) {

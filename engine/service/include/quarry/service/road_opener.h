@@ -19,6 +19,7 @@
 namespace quarry {
 
 struct OpenedRoad {
+  uint64_t timestamp = 0;  // of its rows: the snapshot's, or that of the partitioning
   std::shared_ptr<const Snapshot> snapshot;
   std::unique_ptr<Road> road;
   uint64_t node_count = 0;
@@ -40,6 +41,9 @@ struct StreamCost {
   uint64_t descriptors = 0;
 };
 StreamCost CostOf(const wire::OpenStream& request);
+
+// kUnsupported for a given snapshot (not null) of a road that has no choice of rows.
+Status CheckSnapshot(const wire::OpenStream& request, const Snapshot* snapshot);
 
 // `name` is for the road's files, and nobody else's while it is open. `snapshot` null: as things are. Errors
 // as the roads', but kInvalidArgument for what they call wrong usage; kCancelled soon after `stop` is
