@@ -6,7 +6,8 @@
 // sample_layer_neighbors), not LABOR-0's r_t <= c_s, which takes as many in expectation: blocks then have the bounds of
 // the neighbor sampler, by which memory is planned, and for each node by itself every subset of its neighbors is equally
 // likely, as there. With weights the keys are those of a race (race.h), and what one node draws has the distribution of
-// the weighted sampler. Parallel edges share the number of their neighbor, so they come together.
+// the weighted sampler. Parallel edges share the number of their neighbor, so they come together; along both directions
+// a neighbor has one number for edges from it and another for edges to it.
 //
 // Batches depend on each other (RoadSpec::batch_dependency) by numbers that change slowly. GraphBolt moves all of them a
 // little from batch to batch, along an arc between two normal variates; here each node keeps its number for
@@ -22,7 +23,8 @@ namespace {
 
 // Whole lists are read, as many as fit: enough for merged reads, and little beside a batch.
 constexpr uint64_t kScannedMax = uint64_t{1} << 17;
-constexpr uint64_t kScannedPerNode = 4;  // nodes of a tile are at most a quarter of its positions
+constexpr uint64_t kScannedPerNode = 4;    // nodes of a tile are at most a quarter of its positions
+constexpr uint64_t kSecondSideStream = 1;  // apart from the numbers of the first side
 
 class LaborDraw final : public HopDraw {
  public:
@@ -112,7 +114,7 @@ class LaborDraw final : public HopDraw {
   // The neighbors of a list from a place on.
   void Enter(const StrungList& list, uint64_t place, std::span<const NodeId> neighbors) {
     for (const NodeId neighbor : neighbors) {
-      const double number = NumberOf(neighbor);
+      const double number = NumberOf(neighbor, place >= list.degree[0]);
       if (!lists_.weighted()) {
         race_.Enter(number, place, neighbor);
       } else {
@@ -129,8 +131,11 @@ class LaborDraw final : public HopDraw {
     }
   }
 
-  double NumberOf(NodeId node) const {
+  // `second`: of the second side along both directions, where a node has another number, for a pair with edges both
+  // ways would else be drawn twice or not at all.
+  double NumberOf(NodeId node, bool second) const {
     uint64_t number = MixSeed(salt_, node);
+    if (second) number = MixSeed(number, kSecondSideStream);
     if (dependency_ > 1) {
       const uint64_t turn = static_cast<uint32_t>(number >> 32) % dependency_;
       number = MixSeed(number, (seed_.number + turn) / dependency_);

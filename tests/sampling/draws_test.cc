@@ -71,13 +71,15 @@ std::map<Places, double> Independent(const std::vector<float>& weights, size_t c
   return out;
 }
 
-// Node 0 and its neighbors 1, 2, ...: the first `in` of them have an edge to it, it has one to each of the others.
+// Node 0 and its neighbors 1, 2, ...: the first `in` of them have an edge to it, it has one to each from `out` on.
 struct Star {
-  Star(std::vector<float> edge_weights, size_t in) : weights(std::move(edge_weights)) {
+  Star(std::vector<float> edge_weights, size_t in) : Star(std::move(edge_weights), in, in) {}
+  Star(std::vector<float> edge_weights, size_t in, size_t out) : weights(std::move(edge_weights)) {
     std::vector<std::pair<NodeId, NodeId>> edges;
     for (size_t i = 0; i < weights.size(); ++i) {
       const auto leaf = static_cast<NodeId>(i + 1);
-      edges.push_back(i < in ? std::pair<NodeId, NodeId>(leaf, 0) : std::pair<NodeId, NodeId>(0, leaf));
+      if (i < in) edges.emplace_back(leaf, 0);
+      if (i >= out) edges.emplace_back(0, leaf);
     }
     const auto weights_of = [&](const NeighborLists& lists) {
       std::vector<float> out(lists.indices.size());
@@ -178,6 +180,43 @@ TEST(Draws, OfLaborAreUniformForEachNode) {
   }
 }
 
+// Along both directions an edge to a neighbor and one from it are two, each drawn whatever becomes of the other.
+TEST(Draws, OfEdgesBothWaysAreThoseOfTwoEdges) {
+  const std::vector<float> weights = {1, 3, 0.5, 2};
+  for (const bool weighted : {false, true}) {
+    std::vector<float> twice(2 * weights.size(), 1);
+    if (weighted) {
+      std::ranges::copy(weights, twice.begin());
+      std::ranges::copy(weights, twice.begin() + static_cast<ptrdiff_t>(weights.size()));
+    }
+    for (const uint32_t fanout : {1U, 2U, 4U, 5U, 8U}) {
+      std::map<Places, double> probabilities;
+      for (auto& [edges, probability] : Successive(twice, fanout)) {
+        Places leaves;
+        for (const size_t edge : edges) leaves.push_back(edge % weights.size());
+        std::ranges::sort(leaves);
+        probabilities[leaves] += probability;
+      }
+      for (const auto& [sampler, dependency] :
+           {std::pair(SamplerKind::kNeighbor, 0U), std::pair(SamplerKind::kLabor, 0U),
+            std::pair(SamplerKind::kLabor, 4U)}) {
+        for (const uint64_t seed : kSeeds) {
+          SCOPED_TRACE(testing::Message()
+                       << "seed " << seed << ", " << NameOf(sampler) << ", weighted " << weighted
+                       << ", dependency " << dependency << ", fanout " << fanout);
+          EXPECT_LT(DeviationsOf(Star(weights, weights.size(), 0), Direction::kBoth,
+                                 {.fanouts = {fanout},
+                                  .sampler = sampler,
+                                  .batch_dependency = dependency,
+                                  .weighted = weighted},
+                                 probabilities, seed),
+                    kDeviationsMax);
+        }
+      }
+    }
+  }
+}
+
 // Nodes 0 and 1 have neighbors in common. LABOR's draws of both are what any order of six numbers makes them, each order
 // being equally likely: 720 of them.
 TEST(Draws, OfLaborShareTheNumbersOfNeighbors) {
@@ -214,13 +253,14 @@ TEST(Draws, OfLaborShareTheNumbersOfNeighbors) {
       }
       return counts;
     };
-    EXPECT_LT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kLabor), kDrawRounds), kDeviationsMax);
+    EXPECT_LT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kLabor), kDrawRounds),
+              kDeviationsMax);
     EXPECT_GT(ChiSquareDeviations(probabilities, counts_of(SamplerKind::kNeighbor), kDrawRounds), 20)
         << "the test tells them apart";
   }
 }
 
-// Of two neighbors one is drawn. Each keeps its number until its turn, so the choice is the same in the next batch when
+// One of two neighbors is drawn. Each keeps its number until its turn, so the choice is the same in the next batch when
 // neither has a new number (probability (1-q)^2, q = 1 / dependency), in two of three cases when one has, and in one of
 // two when both have.
 TEST(Draws, OfBatchesThatDependOnEachOtherChangeSlowly) {
@@ -315,7 +355,7 @@ TEST(Draws, MakeValidBlocksOfRandomGraphs) {
   }
 }
 
-// Lists that are longer than what LABOR reads at a time, in memory and on disk.
+// Lists that are longer than what LABOR reads at a time.
 TEST(Draws, OfALongListAreUniform) {
   constexpr uint64_t kLeaves = 300'000;
   std::vector<NodeId> indices(kLeaves);
