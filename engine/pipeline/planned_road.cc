@@ -6,6 +6,7 @@
 
 #include "one_pass.h"
 #include "planned_stream.h"
+#include "quarry/base/fields.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/node_properties.h"
@@ -81,6 +82,16 @@ class PlannedRoadImpl final : public PlannedRoad {
   OnePass pass_;
 };
 
+template <typename T>
+std::string TextOf(const T& value) {
+  if constexpr (NamedEnum<T>) {
+    return std::string(NameOf(value));
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+std::string TextOf(const std::vector<uint32_t>& values) { return fmt::format("{}", fmt::join(values, ",")); }
+
 // Live passes of the same training must see the same graph and the same features.
 Status PlannedRoadImpl::CheckLive() const {
   QUARRY_RETURN_IF_ERROR(CheckPlannable(options_.live->spec));
@@ -88,14 +99,18 @@ Status PlannedRoadImpl::CheckLive() const {
   RoadSpec same = options_.live->spec.ForOtherPasses();
   same.batch_size = record.spec.batch_size;
   same.seed = record.spec.seed;
-  if (same == record.spec.ForOtherPasses()) {
-    return Status::Ok();
-  }
-  return MakeStatus(
-      Code::kUsage,
-      "layout \"{}\" was planned for fanouts {} of batches of {}; train with the same, or build "
-      "another layout",
-      record.name, fmt::join(record.spec.fanouts, ","), record.spec.batch_size);
+  std::string difference;  // the first
+  ForEachField(same, record.spec.ForOtherPasses(),
+               [&](std::string_view name, const auto& asked, const auto& planned) {
+                 if (!difference.empty() || asked == planned) return;
+                 std::string words(name);
+                 std::ranges::replace(words, '_', ' ');
+                 difference = fmt::format("with {} {}, not {}", words, TextOf(planned), TextOf(asked));
+               });
+  if (difference.empty()) return Status::Ok();
+  return MakeStatus(Code::kUsage,
+                    "layout \"{}\" was planned {}; train with the same, or build another layout", record.name,
+                    difference);
 }
 
 Status PlannedRoadImpl::OpenAll() {

@@ -477,7 +477,24 @@ TEST_F(PlannedRoadTest, RefusesWhatCannotBe) {
   LiveRoadOptions other = SmallOptions();
   other.spec.fanouts = {2, 2};
   const auto refused = PlannedRoad::Open(*open.store, *open.budget, {.live = other});
-  EXPECT_THAT(refused, IsStatus(Code::kUsage, HasSubstr("4,3")));
+  EXPECT_THAT(refused, IsStatus(Code::kUsage, HasSubstr("planned with fanouts 4,3, not 2,2;")));
+  const auto difference = [&](auto change) {
+    LiveRoadOptions live = SmallOptions();
+    change(live.spec);
+    const auto opened = PlannedRoad::Open(*open.store, *open.budget, {.live = live});
+    EXPECT_THAT(opened, IsStatus(Code::kUsage));
+    return std::string(opened.status().message());
+  };
+  EXPECT_THAT(difference([](RoadSpec& live) { live.sampler = SamplerKind::kLabor; }),
+              HasSubstr("with sampler neighbor, not labor;"));
+  EXPECT_THAT(difference([](RoadSpec& live) { live.batch_dependency = 8; }),
+              HasSubstr("with batch dependency 0, not 8;"));
+  EXPECT_THAT(difference([](RoadSpec& live) { live.weighted = true; }),
+              HasSubstr("with weighted false, not true;"));
+  EXPECT_THAT(difference([](RoadSpec& live) { live.replace = true; }),
+              HasSubstr("with replace false, not true;"));
+  EXPECT_THAT(difference([](RoadSpec& live) { live.direction = Direction::kOut; }),
+              HasSubstr("with direction in, not out;"));
   ASSERT_OK_AND_ASSIGN(auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
   EXPECT_THAT(road->StartPass({.seeds = {1, 2, 3}}), IsStatus(Code::kUnsupported));
 }
