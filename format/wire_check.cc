@@ -285,16 +285,6 @@ Status CheckFinite(double value, std::string_view what) {
   return std::isfinite(value) ? Status() : Fault("{} is {}", what, value);
 }
 
-// A name, or several with dots in between: a figure of one thing among others.
-Status CheckCounterName(std::string_view name) {
-  while (true) {
-    const size_t dot = name.find('.');
-    QUARRY_RETURN_IF_ERROR(CheckName(name.substr(0, dot), "counter"));
-    if (dot == std::string_view::npos) return Status();
-    name.remove_prefix(dot + 1);
-  }
-}
-
 Status Check(const std::vector<Counter>& counters) {
   QUARRY_RETURN_IF_ERROR(CheckCount(counters.size(), kListedMax, "counters"));
   for (const Counter& counter : counters) {
@@ -304,8 +294,14 @@ Status Check(const std::vector<Counter>& counters) {
   return Status();
 }
 
+// A road of labels that ask for more is refused (PartitionDirectory::kClassesMax).
+constexpr uint64_t kClassCountMax = ~uint32_t{0} - 1;
+
 Status Check(const OpenedParts& parts) {
   QUARRY_RETURN_IF_ERROR(CheckCount(parts.directory.size(), kPathBytesMax, "bytes of a path"));
+  QUARRY_RETURN_IF_ERROR(CheckPositive(parts.buffer, "the buffer of parts"));
+  QUARRY_RETURN_IF_ERROR(CheckPositive(parts.logical, "the number of logical parts"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(parts.class_count, kClassCountMax, "classes"));
   const uint64_t most =
       std::max({parts.train_nodes, parts.valid_nodes, parts.test_nodes, parts.batch_nodes_max});
   return CheckCount(most, kNodeCountMax, "nodes of parts");

@@ -33,6 +33,16 @@ inline Status CheckName(std::string_view name, std::string_view what) {
                name.size(), kNameBytesMax);
 }
 
+// A name, or several with dots in between: a figure of one thing among others.
+inline Status CheckCounterName(std::string_view name) {
+  while (true) {
+    const size_t dot = name.find('.');
+    QUARRY_RETURN_IF_ERROR(CheckName(name.substr(0, dot), "counter"));
+    if (dot == std::string_view::npos) return Status();
+    name.remove_prefix(dot + 1);
+  }
+}
+
 template <typename Enum>
 Status CheckEnum(Enum value, Enum last, std::string_view what) {
   if (value <= last) return Status();

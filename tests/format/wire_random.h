@@ -309,7 +309,7 @@ class RandomMessage {
   }
   void Fill(Sampled& m) { m.payload = SomePayload(kBatchHeaderBytes + Below(500)); }
   void Fill(OpenedParts& m) {
-    m = {.directory = Name(), .buffer = Any32(), .logical = Any32(), .class_count = Any32() >> 1};
+    m = {.directory = Name(), .buffer = Any32() | 1, .logical = Any32() | 1, .class_count = Any32() & ~1U};
     for (uint64_t* const nodes : {&m.train_nodes, &m.valid_nodes, &m.test_nodes, &m.batch_nodes_max}) {
       *nodes = Below(kNodeCountMax);
     }

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "format/wire_hostile.h"
 #include "format/wire_random.h"
@@ -401,6 +403,34 @@ TEST(WireMessageTest, DescriptorsComeWithRegionsAndNothingElse) {
   frame = OnlyFrame(EncodeResponse(7, Done{}).value());
   frame.fds = 1;
   EXPECT_THAT(DecodeResponse(frame), IsStatus(Code::kCorruption));
+}
+
+TEST(WireMessageTest, PartsHaveABufferAndCountableClasses) {
+  const OpenedParts good = {.directory = "partitions/default-1",
+                            .buffer = 0x01020304,
+                            .logical = 0x05060708,
+                            .class_count = 0xfffffffe,
+                            .batch_nodes_max = 9};
+  const auto encode = [](const OpenedParts& parts) {
+    return EncodeResponse(7, StreamOpened{.stream = 1, .slots = 2, .parts = parts});
+  };
+  const std::vector<std::byte> bytes = encode(good).value();
+  EXPECT_OK(DecodeResponse(OnlyFrame(bytes)));
+  const auto refuses = [&](uint32_t OpenedParts::*field, uint32_t bad, std::string_view why) {
+    SCOPED_TRACE(why);
+    OpenedParts parts = good;
+    parts.*field = bad;
+    EXPECT_THAT(encode(parts), IsStatus(Code::kInvalidArgument, HasSubstr(std::string(why))));
+    std::vector<std::byte> changed = bytes;
+    const auto value = std::as_bytes(std::span(&(good.*field), 1));
+    const auto place = std::search(changed.begin(), changed.end(), value.begin(), value.end());
+    ASSERT_NE(place, changed.end());
+    std::memcpy(&*place, &bad, sizeof(bad));
+    EXPECT_THAT(DecodeResponse(OnlyFrame(changed)), IsStatus(Code::kCorruption, HasSubstr(std::string(why))));
+  };
+  refuses(&OpenedParts::buffer, 0, "the buffer of parts is 0");
+  refuses(&OpenedParts::logical, 0, "the number of logical parts is 0");
+  refuses(&OpenedParts::class_count, 0xffffffff, "4294967295 classes");
 }
 
 TEST(WireMessageTest, OnlyFailuresAnswerNoRequest) {
