@@ -174,6 +174,39 @@ TEST_F(HostileServerTest, ServersOfAnotherProtocolAreUnsupported) {
   EXPECT_THAT(Connect(server), IsStatus(Code::kUnsupported));
 }
 
+// It would ignore the fields that it does not know, and draw otherwise than it is asked to.
+TEST_F(HostileServerTest, AServerWithoutSamplersIsAskedForPlainDrawsAlone) {
+  const Status heard(Code::kNotFound, "heard");
+  FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) -> Scripted {
+    if (std::holds_alternative<wire::Hello>(request)) {
+      return FakeServer::Answer(id, wire::Welcome{.capabilities = wire::kInline | wire::kMaintenance,
+                                                  .limits = {.sessions_max = 4, .budget_bytes = 64 << 20}});
+    }
+    if (std::holds_alternative<wire::OpenSession>(request)) return kAsUsual;
+    return FakeServer::Answer(id, wire::ToFailure(heard));
+  });
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+  const auto expect = [&](const wire::LiveSpec& spec, Code code, const char* why) {
+    EXPECT_THAT(store->OpenStream({.road = spec}), IsStatus(code, HasSubstr(why)));
+    EXPECT_THAT(store->OpenStream({.road = wire::SuperbatchSpec{.live = spec}}),
+                IsStatus(code, HasSubstr(why)));
+    EXPECT_THAT(store->OpenStream({.road = wire::PlannedSpec{.layout = "l", .live = spec}}),
+                IsStatus(code, HasSubstr(why)));
+    EXPECT_THAT(store->Maintain(wire::BuildLayout{.name = "l", .road = spec}, {}),
+                IsStatus(code, HasSubstr(why)));
+  };
+  wire::LiveSpec spec;
+  spec.replace = true;
+  expect(spec, Code::kNotFound, "heard");
+  spec.replace = false;
+  spec.sampler = SamplerKind::kLabor;
+  expect(spec, Code::kUnsupported, "uniformly");
+  spec.sampler = SamplerKind::kNeighbor;
+  spec.weighted = true;
+  expect(spec, Code::kUnsupported, "uniformly");
+  EXPECT_THAT(store->OpenStream({.road = wire::PlannedSpec{.layout = "l"}}), IsStatus(Code::kNotFound));
+}
+
 // A session with one region, and what a lookup in it answers.
 Scripted WithRegion(uint64_t id, const wire::Request& request, const wire::Region& region,
                     std::vector<int> fds, const wire::Response& answer) {
