@@ -40,12 +40,14 @@ void LayoutFlags::AddRoadOptions(CLI::App* verb) {
       verb, "--sampler", road.sampler,
       "neighbor, or labor: the nodes of a hop draw the same neighbors where they can, so that batches have "
       "fewer nodes");
-  verb->add_option(
-          "--batch-dependency", road.batch_dependency,
+  // One batch alike is every batch anew, and specs of the same batches are equal.
+  verb->add_option_function<uint32_t>(
+          "--batch-dependency",
+          [this](uint32_t batches) { road.batch_dependency = batches > 1 ? batches : 0; },
           "with labor: batches that a node is drawn alike in, so that they have much the same nodes; 0: each "
           "is drawn anew")
       ->check(WholeFrom(0, kUint32Max, "a number of batches", "64"))
-      ->capture_default_str();
+      ->default_str("0");
   verb->add_flag("--weighted", road.weighted,
                  "draw neighbors with probability proportional to the weights of their edges");
   verb->add_option("--cache", cache,

@@ -73,6 +73,14 @@ TEST(COptionsTest, FieldsAreTakenByName) {
                              .edge_ids = true}));
 }
 
+TEST(COptionsTest, OneBatchAlikeIsEveryBatchAnew) {
+  for (const auto& [given, taken] : {std::pair(0U, 0U), std::pair(1U, 0U), std::pair(2U, 2U)}) {
+    const quarry_live_spec spec = {.size = sizeof(spec), .sampler = "labor", .batch_dependency = given};
+    ASSERT_OK_AND_ASSIGN(const RoadSpec live, SpecOf(&spec));
+    EXPECT_EQ(live.batch_dependency, taken);
+  }
+}
+
 TEST(COptionsTest, WhatIsZeroLeavesTheDefault) {
   const RoadSpec before = {.topology = "t",
                            .fanouts = {4},
