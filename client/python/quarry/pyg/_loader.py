@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NEIGHBORS_MAX = 1024  # of a node in one hop
 _OF_DATALOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn", "filter_per_worker")
-_NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr", "input_time", "drop_last", "neighbor_sampler")
+_NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "input_time", "drop_last", "neighbor_sampler")
 
 
 class Loader:
@@ -93,7 +93,7 @@ class Loader:
         self._disk = disk
         self._epochs = epochs
         self._seed = seed
-        self._draws: dict[str, Any] = {"replace": replace, "sampler": sampler, "batch_dependency": batch_dependency, "weighted": weighted}
+        self._draws: dict[str, Any] = {"replace": replace, "sampler": sampler, "batch_dependency": 0 if batch_dependency == 1 else batch_dependency, "weighted": weighted}
         self._edge_ids = edge_ids
         self._direction = direction
         self._snapshot = snapshot
