@@ -9,6 +9,7 @@
 #include "elementwise.h"
 #include "kernel.h"
 #include "quarry/base/random.h"
+#include "resize_void.h"
 
 namespace quarry {
 namespace {
@@ -289,6 +290,12 @@ QUARRY_KERNEL void BackwardEluRange(uint32_t dim, const DropoutMask& mask, uint3
   }
 }
 
+// What the ReLU passed is above zero.
+QUARRY_KERNEL void BackwardReluRange(uint64_t count, const float* __restrict outputs,
+                                     float* __restrict gradients) {
+  for (uint64_t i = 0; i < count; i++) gradients[i] = outputs[i] > 0 ? gradients[i] : 0.0F;
+}
+
 QUARRY_KERNEL void AddBiasRelu(const float* __restrict bias, uint32_t dim, uint32_t begin, uint32_t end,
                                float* __restrict values) {
   for (uint32_t v = begin; v < end; v++) {
@@ -410,11 +417,12 @@ void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<
                bool with_edges) {
   const uint32_t edge_count = indptr[destination_count];
   std::vector<uint32_t>& offsets = transposed.offsets;
-  offsets.assign(size_t{source_count} + 1, 0);
+  ResizeVoid(offsets, size_t{source_count} + 1);
+  std::ranges::fill(offsets, 0);
   transposed.gathering = gathering;
-  transposed.destinations.resize(edge_count);
-  transposed.edges.resize(with_edges ? edge_count : 0);
-  transposed.weights.resize(destination_count);
+  ResizeVoid(transposed.destinations, edge_count);
+  ResizeVoid(transposed.edges, with_edges ? edge_count : 0);
+  ResizeVoid(transposed.weights, destination_count);
   // A counting sort: offsets[u] is where u's list ends while it is filled from its end, and where it begins
   // afterwards.
   for (uint32_t e = 0; e < edge_count; e++) {
@@ -457,6 +465,10 @@ void ActivateEluRows(std::span<const float> bias, const DropoutMask& mask, uint3
                      float* values) {
   ActivateEluRange(bias.data(), static_cast<uint32_t>(bias.size()), mask, DropThreshold(mask), begin, end,
                    values);
+}
+
+void BackwardRelu(uint64_t count, const float* outputs, float* gradients) {
+  BackwardReluRange(count, outputs, gradients);
 }
 
 void BackwardElu(uint32_t dim, const DropoutMask& mask, uint32_t begin, uint32_t end, const float* outputs,

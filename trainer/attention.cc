@@ -129,7 +129,7 @@ QUARRY_KERNEL void AttendRange(const AttentionBlock& block, const Kept& kept, co
   }
 }
 
-// Of a row's gradient, the part of head h, and how often it counts.
+// The part of head h of a row's gradient, and how often it counts.
 QUARRY_INLINE const float* HeadGradient(const AttentionBlock& block, const float* gradients, uint32_t v,
                                         uint32_t h) {
   return gradients + size_t{v} * block.out_width() + (block.averages ? 0 : size_t{h} * block.head_dim);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "resize_void.h"
+
 namespace quarry {
 
 GatheredLayer::GatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width, uint32_t out_width,
@@ -22,7 +24,7 @@ Status GatheredLayer::Resize(const LayerInput& input) {
   }
   QUARRY_RETURN_IF_ERROR(input_.Resize(rows, width_, input.first ? kKeptInputBytes : UINT64_MAX));
   const bool asks_sources = gathering_.aggregator == Aggregator::kMax && (!input.first || input.keeps);
-  source_of_.resize(asks_sources ? uint64_t{input.rows} * in() : 0);
+  ResizeVoid(source_of_, asks_sources ? uint64_t{input.rows} * in() : 0);
   return Status::Ok();
 }
 

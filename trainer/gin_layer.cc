@@ -29,12 +29,8 @@ void GinLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
   const torch::Tensor middle_gradient = middle_gradient_.All();
   work_.Multiply(middle_.All().t(), gradient, second_weight_.gradient, LayerWork::kWeightRows);
   work_.Multiply(gradient, second_weight_.value.t(), middle_gradient, LayerWork::kProductRows);
-  // What the ReLU passed is above zero.
   work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
-    const float* const active = middle_.row(begin);
-    float* const values = middle_gradient_.row(begin);
-    const uint64_t count = uint64_t{end - begin} * out();
-    for (uint64_t i = 0; i < count; i++) values[i] = active[i] > 0 ? values[i] : 0.0F;
+    BackwardRelu(uint64_t{end - begin} * out(), middle_.row(begin), middle_gradient_.row(begin));
   });
   at::sum_out(first_.bias().gradient, middle_gradient, {0});
   first_.Backward(input, middle_gradient, sources);

@@ -100,6 +100,7 @@ class GnnLayersImpl final : public GnnLayers {
 
   Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
                       std::vector<float>& rows) override {
+    QUARRY_RETURN_IF_ERROR(CheckWholeGraph());
     return GuardTorch([&]() -> Status {
       for (uint32_t l = 0; l < levels_.size(); l++) {
         QUARRY_RETURN_IF_ERROR(ForwardGraphLayer(l, indptr, indices, rows));
@@ -109,6 +110,7 @@ class GnnLayersImpl final : public GnnLayers {
   }
 
   Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) override {
+    QUARRY_RETURN_IF_ERROR(CheckWholeGraph());
     return GuardTorch([&] {
       const Layer& layer = *levels_[l].layer;
       const auto rows = static_cast<int64_t>(outputs.size() / layer.out());
@@ -163,7 +165,7 @@ class GnnLayersImpl final : public GnnLayers {
   }
 
   uint64_t activation_bytes() const override {
-    uint64_t bytes = graph_tile_.mapped_bytes();
+    uint64_t bytes = graph_tile_.mapped_bytes() + work_.transposed.held_bytes();
     for (const Level& level : levels_) bytes += level.layer->activation_bytes() + level.output.mapped_bytes();
     return bytes;
   }
@@ -205,6 +207,19 @@ class GnnLayersImpl final : public GnnLayers {
                         batch.features.dim, levels_[0].layer->in());
     }
     return Status::Ok();
+  }
+
+  // Whether ApplyLayer's one product is the whole layer, and its input the rows as they are.
+  Status CheckWholeGraph() const {
+    const ModelSpec& spec = options_.spec;
+    if (spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMean &&
+        options_.row_norm == RowNorm::kNone) {
+      return Status::Ok();
+    }
+    return MakeStatus(Code::kInternal,
+                      "a whole graph goes through layers of sage with the aggregator mean and without a row "
+                      "norm, and these are \"{}\"{}",
+                      ToSettings(spec), options_.row_norm == RowNorm::kNone ? "" : " with a row norm");
   }
 
   // What layer l is given of the batch; for one above the first, the outputs of the layer below.
@@ -252,7 +267,7 @@ class GnnLayersImpl final : public GnnLayers {
     });
   }
 
-  // Without dropout.
+  // Without dropout. REQUIRES: CheckWholeGraph.
   void ApplyLayer(uint32_t l, const torch::Tensor& input, const torch::Tensor& output) {
     work_.Multiply(input, parameters_[2 * l]->value, output, LayerWork::kProductRows);
     Activate(l, {}, output);
@@ -326,6 +341,10 @@ Status GuardTorch(const std::function<Status()>& work) {
 Result<std::unique_ptr<GnnLayers>> GnnLayers::Make(const GnnLayersOptions& options) {
   const auto layer_count = static_cast<uint32_t>(options.widths.size() - 1);
   QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, layer_count, options.widths[1]));
+  if (options.input_gradients && (options.input_dropout > 0 || options.row_norm != RowNorm::kNone)) {
+    return Status(Code::kInternal,
+                  "gradients of input rows are not carried through input dropout or a row norm");
+  }
   std::unique_ptr<GnnLayers> layers;
   QUARRY_RETURN_IF_ERROR(GuardTorch([&] {
     layers = std::make_unique<GnnLayersImpl>(options);

@@ -50,7 +50,8 @@ struct GnnLayersOptions {
 
 class GnnLayers {
  public:
-  // Weights are Glorot uniform, biases 0. kUsage as CheckModel. REQUIRES: two widths at least, none of them 0.
+  // Weights are Glorot uniform, biases 0. kUsage as CheckModel; kInternal for input gradients together with input dropout
+  // or a row norm, through which they are not carried. REQUIRES: two widths at least, none of them 0.
   static Result<std::unique_ptr<GnnLayers>> Make(const GnnLayersOptions& options);
   virtual ~GnnLayers() = default;
 
@@ -72,11 +73,13 @@ class GnnLayers {
 
   // Carries the rows of all nodes of a graph ([nodes, first width]) through the layers, from all neighbors
   // and without dropout: they become [nodes, last width]. Holds a second such matrix, and a tile. The same
-  // bits for any number of threads where products are split.
+  // bits for any number of threads where products are split. REQUIRES: SAGE with the mean, and no row norm;
+  // kInternal otherwise.
   virtual Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
                               std::vector<float>& rows) = 0;
 
   // The rows [n, layer's width] that layer `l` makes of n nodes, each given as [own row | mean of its neighbors' rows].
+  // REQUIRES: as ForwardGraph.
   virtual Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) = 0;
 
   // Sets the weights aside, and takes them back. REQUIRES: Restore after Save.

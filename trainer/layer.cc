@@ -21,30 +21,25 @@ void DrawGlorot(Rng& rng, uint64_t fans, std::span<float> values) {
 
 void LayerWork::Multiply(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out,
                          int64_t piece_rows) {
-  if (!split_products_) {
-    at::mm_out(out, a, b);
-    return;
-  }
-  const auto pieces = CeilDiv(static_cast<uint64_t>(a.size(0)), static_cast<uint64_t>(piece_rows));
-  pool_.Run(static_cast<uint32_t>(pieces), [&](uint32_t piece, unsigned) {
-    const int64_t begin = piece * piece_rows;
-    const int64_t end = std::min(a.size(0), begin + piece_rows);
-    torch::Tensor part = out.slice(0, begin, end);
-    at::mm_out(part, a.slice(0, begin, end), b);
-  });
+  ForProducts(a, out, piece_rows,
+              [&](const torch::Tensor& rows, torch::Tensor part) { at::mm_out(part, rows, b); });
 }
 
 void LayerWork::MultiplyAdd(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out,
                             int64_t piece_rows) {
-  if (!split_products_) {
-    out.addmm_(a, b);
-    return;
-  }
+  ForProducts(a, out, piece_rows,
+              [&](const torch::Tensor& rows, torch::Tensor part) { part.addmm_(rows, b); });
+}
+
+template <typename Product>
+void LayerWork::ForProducts(const torch::Tensor& a, const torch::Tensor& out, int64_t piece_rows,
+                            const Product& product) {
+  if (!split_products_) return product(a, out);
   const auto pieces = CeilDiv(static_cast<uint64_t>(a.size(0)), static_cast<uint64_t>(piece_rows));
   pool_.Run(static_cast<uint32_t>(pieces), [&](uint32_t piece, unsigned) {
     const int64_t begin = piece * piece_rows;
     const int64_t end = std::min(a.size(0), begin + piece_rows);
-    out.slice(0, begin, end).addmm_(a.slice(0, begin, end), b);
+    product(a.slice(0, begin, end), out.slice(0, begin, end));
   });
 }
 

@@ -112,6 +112,11 @@ class LayerWork {
   static constexpr uint32_t kTasksPerThread =
       8;  // so that a thread that is held up does not hold up the others
 
+  // Runs product(rows of a, the same rows of out): all of them at once, or by pieces.
+  template <typename Product>
+  void ForProducts(const torch::Tensor& a, const torch::Tensor& out, int64_t piece_rows,
+                   const Product& product);
+
   TaskPool pool_;
   const bool split_products_;
 };

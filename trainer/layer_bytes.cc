@@ -8,14 +8,20 @@
 namespace quarry {
 namespace {
 
-// Of what GatheredLayer multiplies.
+// Columns of what GatheredLayer multiplies.
 uint64_t GatheredWidth(const ModelSpec& spec, const LayerBounds& layer) {
   return spec.model == GnnKind::kSage ? 2 * uint64_t{layer.in} : layer.in;
 }
 
-// Of GatLayer's z.
+// Columns of GatLayer's z.
 uint64_t HeadsWidth(const ModelSpec& spec, const LayerBounds& layer) {
   return layer.last ? uint64_t{spec.heads} * layer.out : layer.out;
+}
+
+// What ResizeVoid holds of vectors of so many elements, all of which take 4 bytes.
+uint64_t VectorBytes(uint64_t elements) {
+  static_assert(sizeof(uint32_t) == sizeof(float));
+  return (elements + elements / 8) * sizeof(uint32_t);
 }
 
 uint64_t GatheredBytes(const ModelSpec& spec, const LayerBounds& layer) {
@@ -23,9 +29,9 @@ uint64_t GatheredBytes(const ModelSpec& spec, const LayerBounds& layer) {
   const uint64_t input = GrownBytes(layer.rows * width);
   if (layer.first) return std::min(input, std::max(kKeptInputBytes, GrownBytes(kTileRowsMin * width)));
   const bool is_max = spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMax;
-  // The transposed block: an offset of each source and about one edge.
-  return input + layer.sources * 3 * sizeof(uint32_t) +
-         (is_max ? layer.rows * layer.in * sizeof(uint32_t) : 0);
+  // The transposed block: an offset of each source, the destination of each edge, a weight of each row.
+  return input + VectorBytes(layer.sources + layer.edges + layer.rows) +
+         (is_max ? VectorBytes(layer.rows * layer.in) : 0);
 }
 
 uint64_t AttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
@@ -33,7 +39,7 @@ uint64_t AttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
   const uint64_t tile = std::min(layer.sources, uint64_t{TileRows(layer.in)});
   return GrownBytes(tile * layer.in) + GrownBytes(layer.sources * HeadsWidth(spec, layer)) +
          2 * GrownBytes(layer.rows * heads) + GrownBytes(layer.sources * heads) +
-         2 * GrownBytes(members * heads) + (layer.sources + 2 * layer.edges + layer.rows) * sizeof(uint32_t);
+         2 * GrownBytes(members * heads) + VectorBytes(layer.sources + 2 * layer.edges + layer.rows);
 }
 
 }  // namespace

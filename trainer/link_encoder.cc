@@ -42,16 +42,16 @@ BlockBounds BoundNeighborhood(const LinkTrainOptions& options, const LinkCounts&
     for (uint32_t& fanout : fanouts) fanout *= 2;
   }
   BlockBounds bounds = BoundBlock(scored, fanouts, counts.nodes);
-  bounds.edges = std::min(bounds.edges, 2 * counts.train_edges);
+  for (uint64_t& edges : bounds.hop_edges) edges = std::min(edges, 2 * counts.train_edges);
   return bounds;
 }
 
 // What a batch in flight takes: the block, whose vectors double, its nodes once more, sorted, and the seeds.
 uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
-  const uint64_t block_bytes = (bounds.nodes + bounds.hop_nodes.back() + bounds.edges) * sizeof(uint32_t);
+  const uint64_t block_bytes = (bounds.nodes + bounds.hop_nodes.back() + bounds.edges()) * sizeof(uint32_t);
   const uint64_t number_bytes = bounds.nodes * (sizeof(uint32_t) + 2 * sizeof(uint64_t));
   return 2 * block_bytes + number_bytes + bounds.hop_nodes.front() * sizeof(NodeId) +
-         NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges, true);
+         NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges(), true);
 }
 
 uint64_t MatrixBytes(uint64_t floats) { return IoBuffer::MappedBytes(floats / 8 * 9 * sizeof(float) + 64); }
@@ -64,11 +64,11 @@ uint64_t EncodeAllBytes(uint64_t nodes, uint64_t dim) {
          MatrixBytes(std::min(tile_floats, nodes * row_floats));
 }
 
-// What the layers take: their inputs and outputs with an eighth of slack, the transposed block, and the
+// What the layers take: their inputs, their outputs and the transposed block with an eighth of slack, and the
 // parameters with gradients, moments and what a step computes of them.
 uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) {
   const uint64_t dim = options.spec.dim;
-  uint64_t bytes = (bounds.nodes + bounds.edges + bounds.hop_nodes.back()) * sizeof(uint32_t);
+  uint64_t bytes = (bounds.nodes + bounds.edges() + bounds.hop_nodes.back()) * sizeof(uint32_t) / 8 * 9;
   for (const uint64_t rows : bounds.hop_nodes) {
     bytes += MatrixBytes(2 * dim * rows) + MatrixBytes(dim * rows) + 6 * (2 * dim + 1) * dim * sizeof(float);
   }

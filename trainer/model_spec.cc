@@ -28,20 +28,23 @@ constexpr ModelField kFields[] = {
      .help = "the graph neural network: GraphSAGE, GCN (normalised by the sampled degree), GAT or GIN",
      .only_of = std::nullopt,
      .values = "sage, gcn, gat or gin",
-     .is_name = true,
+     .names = EnumNames<GnnKind>::kNames,
+     .type = "NAME",
      .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.model)); },
      .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.model); }},
     {.name = "aggregator",
      .help = "sage: what becomes of the rows of a node's neighbors",
      .only_of = GnnKind::kSage,
      .values = "mean, max or sum",
-     .is_name = true,
+     .names = EnumNames<Aggregator>::kNames,
+     .type = "NAME",
      .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.aggregator)); },
      .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.aggregator); }},
     {.name = "heads",
      .help = "gat: heads of attention, which share the hidden width; the last layer's are averaged",
      .only_of = GnnKind::kGat,
      .values = "a number of heads from 1 to 64",
+     .type = "UINT",
      .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.heads); },
      .take =
          [](std::string_view text, ModelSpec& spec) {
@@ -52,6 +55,7 @@ constexpr ModelField kFields[] = {
      .help = "gat: of the coefficients of attention",
      .only_of = GnnKind::kGat,
      .values = "a share from 0 to below 1",
+     .type = "FLOAT",
      .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.attention_dropout); },
      .take =
          [](std::string_view text, ModelSpec& spec) {
@@ -68,8 +72,8 @@ std::string ToSettings(const ModelSpec& spec) {
   const ModelSpec by_default;
   std::string settings;
   for (const ModelField& field : kFields) {
-    const bool is_model = !field.only_of;
-    if (!is_model && (field.only_of != spec.model || field.text(spec) == field.text(by_default))) continue;
+    if (field.only_of && field.only_of != spec.model) continue;
+    if (field.only_of == GnnKind::kSage && field.text(spec) == field.text(by_default)) continue;
     settings += fmt::format("{}--{} {}", settings.empty() ? "" : " ", field.name, field.text(spec));
   }
   return settings;

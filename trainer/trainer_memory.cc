@@ -22,7 +22,6 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
   uint64_t bytes =
       kRuntimeBytes + options.torch_threads * kThreadBytes + (checkpoints ? kStateBufferBytes : 0);
   bytes += block.hop_nodes[0] * class_count * sizeof(float) * kLogitCopies;
-  const uint64_t fanout_max = block.edges / std::max<uint64_t>(1, block.hop_nodes.back());
   for (uint32_t l = 0; l < options.layers; l++) {
     const LayerBounds layer{.in = l == 0 ? feature_dim : options.hidden,
                             .out = l + 1 == options.layers ? class_count : options.hidden,
@@ -30,7 +29,7 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
                             .last = l + 1 == options.layers,
                             .rows = block.hop_nodes[options.layers - 1 - l],
                             .sources = l == 0 ? block.nodes : block.hop_nodes[options.layers - l],
-                            .edges = block.hop_nodes[options.layers - 1 - l] * fanout_max};
+                            .edges = block.hop_edges[options.layers - 1 - l]};
     bytes += LayerActivationBytes(options.spec, layer) + GrownBytes(layer.rows * layer.out);
     bytes += LayerParameters(options.spec, layer) * sizeof(float) *
              (kParameterCopies + (checkpoints ? kStateCopies : 0));
@@ -81,14 +80,20 @@ Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, std
 
 BlockBounds BoundBlock(uint64_t batch_size, std::span<const uint32_t> fanouts, uint64_t nodes_max) {
   BlockBounds block;
-  uint64_t bound = batch_size;
+  uint64_t bound = batch_size, fresh = batch_size, drawn = 0;
+  uint32_t fanout_max = 0;
   for (const uint32_t fanout : fanouts) {
-    block.hop_nodes.push_back(std::min(bound, nodes_max));
-    bound = block.hop_nodes.back() * (1 + uint64_t{fanout});
+    const uint64_t nodes = std::min(bound, nodes_max);
+    // A node draws once, as many as the fanout of the hop at which it is new. Where the cap cuts a hop, fewer may be new
+    // there and more at a later one: so each hop has what it may have at most, and all of them the longest lists.
+    fanout_max = std::max(fanout_max, fanout);
+    drawn += std::min(fresh, nodes_max) * fanout;
+    block.hop_nodes.push_back(nodes);
+    block.hop_edges.push_back(std::min(drawn, nodes * fanout_max));
+    fresh = nodes * fanout;
+    bound = nodes + fresh;
   }
   block.nodes = std::min(bound, nodes_max);
-  // Nodes of earlier hops may have longer lists than those of the last.
-  if (!fanouts.empty()) block.edges = block.hop_nodes.back() * *std::ranges::max_element(fanouts);
   return block;
 }
 

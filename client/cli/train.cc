@@ -74,6 +74,7 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
     return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}", train.layers,
                       train.layers, spec.fanouts.size());
   }
+  QUARRY_RETURN_IF_ERROR(CheckModel(train.spec, train.layers, train.hidden));
   spec.seed = train.seed;
   arguments.road.spec = spec;
   train.torch_threads = arguments.torch_threads;
@@ -144,9 +145,12 @@ void AddTrain(CLI::App& app, Action& action) {
       "--dry-run", node.dry_run,
       "say which road would be taken, why, and the least memory that it needs, or how --layout would "
       "divide it; train nothing");
+  for (const ModelField& field : ModelFields()) {
+    GroupOptions(*verb, "Model", {fmt::format("--{}", field.name).c_str()});
+  }
   GroupOptions(*verb, "Model",
-               {"--model", "--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout",
-                "--input-dropout", "--weight-decay", "--normalize-features", "--seed"});
+               {"--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout", "--input-dropout",
+                "--weight-decay", "--normalize-features", "--seed"});
   GroupOptions(*verb, "Batches",
                {"--fanout", "--batch-size", "--direction", "--replace", "--sampler", "--batch-dependency",
                 "--weighted", "--ordered"});

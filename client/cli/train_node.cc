@@ -110,10 +110,12 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
       ModelSpec spec;
       return field.take(text, spec) ? std::string() : fmt::format("'{}' is not {}", text, field.values);
     };
+    // As CLI11 describes its own lists of names: completion reads them there.
+    const std::string names = field.names.empty() ? "" : fmt::format("{{{}}}", fmt::join(field.names, ","));
     verb->add_option_function<std::string>(fmt::format("--{}", field.name), take,
                                            fmt::format("{}: {}", field.help, field.values))
-        ->type_name(field.is_name ? "NAME" : "")
-        ->check(CLI::Validator(check, ""))
+        ->type_name(std::string(field.type))
+        ->check(CLI::Validator(check, names))
         ->default_str(field.text(train.spec));
   }
   constexpr double kHopsMax = NeighborSampler::kHopsMax;

@@ -132,7 +132,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
     std::string key(field.name);
     std::ranges::replace(key, '-', '_');
     json[key] =
-        field.is_name ? Json(field.text(setup.train.spec)) : Json::parse(field.text(setup.train.spec));
+        !field.names.empty() ? Json(field.text(setup.train.spec)) : Json::parse(field.text(setup.train.spec));
   }
   json["layers"] = setup.train.layers;
   json["hidden"] = setup.train.hidden;

@@ -323,6 +323,8 @@ try quarry layout re
 try quarry train db --lay
 try quarry train db --direction o
 try quarry train db --memory ""
+try quarry train db --model g
+try quarry train db --aggregator ""
 try quarry layout build db --po
 try quarry completion z
 try quarry --config
@@ -330,18 +332,20 @@ try quarry info db --conf
 try quarry ""
 )");
   const std::vector<std::string> lines = Lines(printed);
-  ASSERT_EQ(lines.size(), 11U) << printed;
+  ASSERT_EQ(lines.size(), 13U) << printed;
   EXPECT_EQ(lines[0], "complete -o default -F _quarry quarry");
   EXPECT_EQ(lines[1], "train");
   EXPECT_EQ(lines[2], "rebuild");
   EXPECT_THAT(Words(lines[3]), testing::UnorderedElementsAre("--layers", "--layout"));
   EXPECT_EQ(lines[4], "out");
   EXPECT_EQ(lines[5], "") << "bash completes names of files";
-  EXPECT_EQ(lines[6], "--policy");
-  EXPECT_EQ(lines[7], "zsh");
-  EXPECT_EQ(lines[8], "--config");
-  EXPECT_EQ(lines[9], "--config");
-  EXPECT_EQ(Words(lines[10]), VerbsIn(AllHelp(root_).at("")));
+  EXPECT_THAT(Words(lines[6]), ElementsAre("gcn", "gat", "gin"));
+  EXPECT_THAT(Words(lines[7]), ElementsAre("mean", "max", "sum"));
+  EXPECT_EQ(lines[8], "--policy");
+  EXPECT_EQ(lines[9], "zsh");
+  EXPECT_EQ(lines[10], "--config");
+  EXPECT_EQ(lines[11], "--config");
+  EXPECT_EQ(Words(lines[12]), VerbsIn(AllHelp(root_).at("")));
 }
 
 TEST_F(CompletionTest, NamesOfTheDatabaseComplete) {

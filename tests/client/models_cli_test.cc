@@ -87,6 +87,9 @@ TEST_F(ModelsCliTest, ARunGoesOnWithTheModelThatItHas) {
   EXPECT_EQ(Run(train + "--model gat --heads 2 --epochs 2 --resume").exit_code, 0);
   EXPECT_THAT(Run(train + "--model gat --heads 8 --epochs 3 --resume").err,
               HasSubstr("--heads is 8, but was 2"));
+  EXPECT_THAT(Run(train + "--model gat --epochs 3 --resume").err, HasSubstr("--heads is 4, but was 2"));
+  EXPECT_THAT(Run(train + "--model gat --heads 2 --attention-dropout 0.5 --epochs 3 --resume").err,
+              HasSubstr("--attention-dropout is 0.5, but was 0"));
   EXPECT_THAT(Run(train + "--model gcn --epochs 3 --resume").err, HasSubstr("--model is gcn, but was gat"));
 }
 
@@ -100,7 +103,11 @@ TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {
   EXPECT_THAT(refused("--model gin --aggregator max"), HasSubstr("--aggregator is of --model sage"));
   EXPECT_THAT(refused("--model gpt"), HasSubstr("'gpt' is not sage, gcn, gat or gin"));
   EXPECT_THAT(refused("--model gat --heads 0"), HasSubstr("'0' is not a number of heads from 1 to 64"));
-  EXPECT_THAT(refused("--model gat --heads 5 --hidden 24 --fanout 5,5"), HasSubstr("such as 25"));
+  for (const char* const road : {"", " --dry-run --layout absent", " --road partitioned", " --workers 2"}) {
+    EXPECT_THAT(refused(std::string("--model gat --heads 5 --hidden 24 --fanout 5,5") + road),
+                HasSubstr("such as 25"))
+        << road;
+  }
 }
 
 }  // namespace

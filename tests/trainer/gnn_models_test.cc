@@ -101,7 +101,7 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
     std::vector<uint32_t> hops;
     uint32_t in;
   };
-  // The last has more than one tile of features.
+  // The last has more than one tile of sources, which GAT multiplies.
   const std::vector<Shape> shapes = {
       {{9, 40}, 10}, {{9, 40, 150}, 10}, {{7, 30, 60, 90}, 33}, {{5, 60, 700}, 5000}};
   for (const Shape& shape : shapes) {
@@ -187,7 +187,7 @@ TEST_P(GnnModels, GradientIsTheSlopeOfTheLossUnderDropout) {
   EXPECT_NEAR((above - below) / (2 * step), square, 0.03 * square);
 }
 
-// More rows than a piece of a product has, and more than a tile.
+// More rows than a piece of a product has; and than a tile, where SAGE gathers and where GAT multiplies all sources.
 TEST_P(GnnModels, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
   const GnnProblem problem(8, {600, 1400, 3000}, 900, 5);
   std::vector<std::byte> state;
@@ -225,11 +225,16 @@ TEST_P(GnnModels, HoldsNoMoreThanTheEstimate) {
   const GnnProblem problem(12, shape, 64, 5);
   const TrainOptions options{.spec = GetParam(), .layers = 3, .hidden = 128, .seed = 3};
   const auto model = NodeModel::Make(options, problem.dim, 5).value();
+  const GnnProblem smaller(11, {250, 3900, 19500, 29300}, 64, 5);
+  model->TrainStep(smaller.view(), 0).value();  // buffers grow by no more than their slack
   model->TrainStep(problem.view(), 0).value();
-  const BlockBounds bounds{.hop_nodes = {shape.begin(), shape.end() - 1},
-                           .nodes = shape.back(),
-                           .edges = problem.block.indices.size()};
-  const BlockBounds none{.hop_nodes = std::vector<uint64_t>(3, 0)};
+  std::vector<uint64_t> hop_edges;
+  for (size_t hop = 0; hop + 1 < shape.size(); hop++) {
+    hop_edges.push_back(problem.block.indptr[shape[hop]]);
+  }
+  const BlockBounds bounds{
+      .hop_nodes = {shape.begin(), shape.end() - 1}, .hop_edges = hop_edges, .nodes = shape.back()};
+  const BlockBounds none{.hop_nodes = std::vector<uint64_t>(3, 0), .hop_edges = std::vector<uint64_t>(3, 0)};
   const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, 5, bounds) -
                             EstimateTrainerBytes(options, problem.dim, 5, none);
   EXPECT_LE(model->activation_bytes(), estimate * 11 / 10);  // whole huge pages of many small matrices
@@ -260,12 +265,43 @@ TEST_P(GnnModels, LearnsFromTheGraphAndGoesOnFromItsState) {
   EXPECT_EQ(resumed->State(), model->State());
 }
 
-TEST(ModelSpec, SettingsSayWhatIsNotAsByDefault) {
+TEST(ModelSpec, SettingsSayEveryFieldButTheMean) {
   EXPECT_EQ(ToSettings({}), "--model sage");  // as runs of older versions have it
   EXPECT_EQ(ToSettings({.aggregator = Aggregator::kMax}), "--model sage --aggregator max");
   EXPECT_EQ(ToSettings({.model = GnnKind::kGcn, .aggregator = Aggregator::kMax, .heads = 8}), "--model gcn");
   EXPECT_EQ(ToSettings({.model = GnnKind::kGat, .heads = 8, .attention_dropout = 0.6}),
             "--model gat --heads 8 --attention-dropout 0.6");
+  EXPECT_EQ(ToSettings({.model = GnnKind::kGat}), "--model gat --heads 4 --attention-dropout 0");
+}
+
+TEST_P(GnnModels, AWholeGraphGoesThroughSageWithTheMeanAlone) {
+  const std::vector<uint64_t> indptr = {0, 1, 2};
+  const std::vector<NodeId> indices = {1, 0};
+  for (const RowNorm norm : {RowNorm::kNone, RowNorm::kL2}) {
+    const auto layers = GnnLayers::Make({.spec = GetParam(), .widths = {3, 8, 4}, .row_norm = norm}).value();
+    std::vector<float> rows(6, 1.0F), outputs(16);
+    const std::vector<float> inputs(12, 1.0F);
+    const Status graph = layers->ForwardGraph(indptr, indices, rows);
+    const Status tile = layers->ForwardTile(0, inputs, outputs);
+    if (GetParam() == ModelSpec{} && norm == RowNorm::kNone) {
+      EXPECT_OK(graph);
+      EXPECT_OK(tile);
+      continue;
+    }
+    EXPECT_EQ(graph.code(), Code::kInternal);
+    EXPECT_EQ(tile.code(), Code::kInternal);
+    EXPECT_EQ(rows, std::vector<float>(6, 1.0F));
+  }
+}
+
+TEST_P(GnnModels, RefusesInputGradientsThroughWhatDoesNotCarryThem) {
+  GnnLayersOptions options{.spec = GetParam(), .widths = {3, 8, 4}, .input_gradients = true};
+  EXPECT_OK(GnnLayers::Make(options).status());
+  options.input_dropout = 0.2;
+  EXPECT_EQ(GnnLayers::Make(options).status().code(), Code::kInternal);
+  options.input_dropout = 0;
+  options.row_norm = RowNorm::kL1;
+  EXPECT_EQ(GnnLayers::Make(options).status().code(), Code::kInternal);
 }
 
 TEST(ModelSpec, RefusesWhatDoesNotFit) {

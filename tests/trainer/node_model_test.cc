@@ -210,10 +210,13 @@ TEST(NodeModel, HoldsNoMoreThanTheEstimate) {
   options.hidden = 128;
   auto model = NodeModel::Make(options, problem.dim, problem.classes).value();
   model->TrainStep(problem.view(), 0).value();
-  BlockBounds bounds{.hop_nodes = {shape.begin(), shape.end() - 1},
-                     .nodes = shape.back(),
-                     .edges = problem.block.indices.size()};
-  const BlockBounds none{.hop_nodes = std::vector<uint64_t>(3, 0)};
+  std::vector<uint64_t> hop_edges;
+  for (size_t hop = 0; hop + 1 < shape.size(); hop++) {
+    hop_edges.push_back(problem.block.indptr[shape[hop]]);
+  }
+  BlockBounds bounds{
+      .hop_nodes = {shape.begin(), shape.end() - 1}, .hop_edges = hop_edges, .nodes = shape.back()};
+  const BlockBounds none{.hop_nodes = std::vector<uint64_t>(3, 0), .hop_edges = std::vector<uint64_t>(3, 0)};
   const uint64_t estimate = EstimateTrainerBytes(options, problem.dim, problem.classes, bounds) -
                             EstimateTrainerBytes(options, problem.dim, problem.classes, none);
   EXPECT_LE(model->activation_bytes(),

@@ -208,11 +208,13 @@ TEST(BoundBlock, MultipliesFanoutsButNeverExceedsTheLargestBlock) {
   const BlockBounds free = BoundBlock(1024, fanouts, 700000);
   EXPECT_EQ(free.hop_nodes, (std::vector<uint64_t>{1024, 11264, 180224}));
   EXPECT_EQ(free.nodes, 700000u);
-  EXPECT_EQ(free.edges, 180224u * 20);
+  EXPECT_EQ(free.hop_edges,
+            (std::vector<uint64_t>{10240, 10240 + 10240 * 15, 10240 + 10240 * 15 + 168960 * 20}));
   const BlockBounds capped = BoundBlock(1024, fanouts, 5000);
   EXPECT_EQ(capped.hop_nodes, (std::vector<uint64_t>{1024, 5000, 5000}));
   EXPECT_EQ(capped.nodes, 5000u);
-  EXPECT_EQ(capped.edges, 5000u * 20);
+  // 1024 seeds draw 10 each, and the others may all be new at any of the later hops.
+  EXPECT_EQ(capped.hop_edges, (std::vector<uint64_t>{10240, 75000, 100000}));
 }
 
 }  // namespace

@@ -49,6 +49,11 @@ struct TransposedBlock {
   std::vector<uint32_t> offsets;
   std::vector<uint32_t> destinations, edges;
   std::vector<float> weights;  // by destination: of each row in what it gathers; of the largest, 1
+
+  uint64_t held_bytes() const {
+    return (offsets.capacity() + destinations.capacity() + edges.capacity()) * sizeof(uint32_t) +
+           weights.capacity() * sizeof(float);
+  }
 };
 
 // Transposes the edges of destinations [0, destination_count), reusing the memory of `transposed`.
@@ -80,6 +85,10 @@ struct DropoutMask {
 // values = dropout(relu(values + bias)), rows [begin, end) of [rows, dim], in place.
 void ActivateRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,
                   float* values);
+
+// The backward of ActivateRows without dropout: `gradients`, of the outputs, become those of what was activated, by
+// `outputs`, `count` of both.
+void BackwardRelu(uint64_t count, const float* outputs, float* gradients);
 
 // values = dropout(elu(values + bias)), and its backward: the gradients [rows, dim], of the outputs, become those of what
 // was activated, by `outputs`, rows [begin, end) of both.

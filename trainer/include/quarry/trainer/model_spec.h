@@ -48,16 +48,17 @@ struct ModelSpec {
 struct ModelField {
   std::string_view name;  // "attention-dropout": the option is --name
   std::string_view help;
-  std::optional<GnnKind> only_of;  // nothing: every model has it
-  std::string_view values;         // what may stand there, in words
-  bool is_name = false;            // one of some names; else a number
+  std::optional<GnnKind> only_of;                // nothing: every model has it
+  std::string_view values;                       // what may stand there, in words
+  std::span<const std::string_view> names = {};  // one of which stands there; empty: a number
+  std::string_view type;                         // what the help calls it: NAME, UINT or FLOAT
   std::string (*text)(const ModelSpec&);
   bool (*take)(std::string_view text, ModelSpec&);  // false: not one of the values; the spec is as before
 };
 std::span<const ModelField> ModelFields();
 
-// "--model gat --heads 8": the model, and those of its fields that are not as by default. So runs of models that were
-// trained before a field was there have the same settings now.
+// "--model gat --heads 4 --attention-dropout 0": the model and all of its fields. SAGE's aggregator is left out where it
+// is the mean, so that runs that were trained before there was another have the same settings now.
 std::string ToSettings(const ModelSpec& spec);
 
 // kUsage names what does not fit: heads that do not share the hidden width evenly, a value out of range.

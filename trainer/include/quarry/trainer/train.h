@@ -137,8 +137,10 @@ Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainC
 // What the largest block of a batch may have.
 struct BlockBounds {
   std::vector<uint64_t> hop_nodes;  // known after each hop but the last, from the seeds on: a layer's rows
-  uint64_t nodes = 0;               // known after the last
-  uint64_t edges = 0;
+  std::vector<uint64_t> hop_edges;  // drawn by those nodes: a layer's edges
+  uint64_t nodes = 0;               // known after the last hop
+
+  uint64_t edges() const { return hop_edges.empty() ? 0 : hop_edges.back(); }
 };
 // The bounds that batch size and fanouts give, nodes capped by the largest block that was seen.
 BlockBounds BoundBlock(uint64_t batch_size, std::span<const uint32_t> fanouts, uint64_t nodes_max);
