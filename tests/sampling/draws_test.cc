@@ -71,15 +71,15 @@ std::map<Places, double> Independent(const std::vector<float>& weights, size_t c
   return out;
 }
 
-// Node 0 and its neighbors 1, 2, ...: the first `in` of them have an edge to it, it has one to each from `out` on.
+// Node 0 and its neighbors 1, 2, ...: the first `in` of them have an edge to it, it has one to each from `first_out` on.
 struct Star {
   Star(std::vector<float> edge_weights, size_t in) : Star(std::move(edge_weights), in, in) {}
-  Star(std::vector<float> edge_weights, size_t in, size_t out) : weights(std::move(edge_weights)) {
+  Star(std::vector<float> edge_weights, size_t in, size_t first_out) : weights(std::move(edge_weights)) {
     std::vector<std::pair<NodeId, NodeId>> edges;
     for (size_t i = 0; i < weights.size(); ++i) {
       const auto leaf = static_cast<NodeId>(i + 1);
       if (i < in) edges.emplace_back(leaf, 0);
-      if (i >= out) edges.emplace_back(0, leaf);
+      if (i >= first_out) edges.emplace_back(0, leaf);
     }
     const auto weights_of = [&](const NeighborLists& lists) {
       std::vector<float> out(lists.indices.size());

@@ -275,7 +275,7 @@ TEST_F(PartitionedStreamTest, RowsAreThoseOfTheBuildAndNoSnapshots) {
   const std::vector<std::byte> row(RowBytes(table.element_type, table.dim));
   WriteBatch batch;
   batch.Put("feature", 0, row);
-  ASSERT_OK(store.Commit(batch));
+  ASSERT_OK(store.Write(batch));
   ASSERT_OK_AND_ASSIGN(const auto newest, store.TakeSnapshot());
   ASSERT_GT(newest->timestamp, built);
 
