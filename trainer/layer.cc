@@ -19,16 +19,16 @@ void DrawGlorot(Rng& rng, uint64_t fans, std::span<float> values) {
   for (float& value : values) value = static_cast<float>((2 * rng.Unit() - 1) * bound);
 }
 
-void LayerWork::Multiply(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out,
+void LayerWork::Multiply(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& out,
                          int64_t piece_rows) {
   ForProducts(a, out, piece_rows,
               [&](const torch::Tensor& rows, torch::Tensor part) { at::mm_out(part, rows, b); });
 }
 
-void LayerWork::MultiplyAdd(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out,
+void LayerWork::MultiplyAdd(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& out,
                             int64_t piece_rows) {
   ForProducts(a, out, piece_rows,
-              [&](const torch::Tensor& rows, torch::Tensor part) { part.addmm_(rows, b); });
+              [&](const torch::Tensor& rows, const torch::Tensor& part) { part.addmm_(rows, b); });
 }
 
 template <typename Product>

@@ -6,6 +6,7 @@
 // them, but for the products that LayerWork leaves to BLAS.
 #pragma once
 
+#include <ATen/core/ivalue.h>  // without which clang 14 cannot parse the next one
 #include <torch/types.h>
 
 #include <algorithm>
@@ -102,8 +103,9 @@ class LayerWork {
   }
 
   // out = a b, and out += a b. Pieces have `piece_rows` rows of a.
-  void Multiply(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out, int64_t piece_rows);
-  void MultiplyAdd(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor out, int64_t piece_rows);
+  void Multiply(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& out, int64_t piece_rows);
+  void MultiplyAdd(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& out,
+                   int64_t piece_rows);
 
   TransposedBlock transposed;  // of the layer whose backward pass is under way
 
