@@ -37,7 +37,7 @@ inline bool Stream(const std::string& socket, uint64_t /*round*/) {
   return AskForBatches(socket, {.road = FaultRoad()});
 }
 
-// Of the partitioning "default".
+// Batches by the partitioning "default".
 inline bool StreamParts(const std::string& socket, uint64_t /*round*/) {
   return AskForBatches(socket, {.road = wire::PartitionedSpec{.live = FaultRoad(), .buffer = 3}});
 }

@@ -121,7 +121,7 @@ struct RoadSpec {
   // that has any. Else they are distinct, and at most all.
   bool replace = false;
   SamplerKind sampler = SamplerKind::kNeighbor;
-  // Of kLabor: how many batches a node keeps its number for, so that batches after each other choose much the
+  // With kLabor, how many batches a node keeps its number for, so that batches after each other choose much the
   // same neighbors. 0 or 1: every batch has numbers of its own.
   uint32_t batch_dependency = 0;
   // Neighbors are drawn with probability proportional to the weights of the edges, which the topology must have.

@@ -36,7 +36,7 @@ struct PartitionedNodeRoadOptions {
   RoadSpec spec;  // cache_bytes does not count
   unsigned sampler_threads =
       1;  // one step's batches are made by as many, or by fewer where memory has no room
-  // Of the largest batch of nodes and edges: what is kept of the budget for whoever takes batches further. Null: nothing.
+  // What is kept of the budget, for the largest batch of nodes and edges, by whoever takes batches further. Null: nothing.
   // Called while the road is opened.
   std::function<uint64_t(uint64_t nodes_max, uint64_t edges_max)> beside_bytes = {};
 };

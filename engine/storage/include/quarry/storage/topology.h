@@ -66,7 +66,7 @@ class Topology {
     const Side& s = sides_[static_cast<int>(side)];
     return {reinterpret_cast<const float*>(s.weights.data()), s.weights.size() / sizeof(float)};
   }
-  // Of a topology without a file: for tests and benchmarks, as FromMemory.
+  // Only where the topology has no file: for tests and benchmarks, as FromMemory.
   Status SetWeights(Adjacency side, std::span<const float> weights);
 
   // Access on disk: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
