@@ -143,8 +143,8 @@ class ServerSource final : public TrainingSource {
           "`quarry train` on the database itself names its node",
           parts_->class_count, arguments_.parts->partitioning, FormatBytes(MemoryLimitBytes()));
     };
-    return CheckTrainerMemory(arguments_.train, road.feature_dim(), road.class_count(), largest_label,
-                              bounds, checkpoints, 0, MemoryLimitBytes());
+    return CheckTrainerMemory(arguments_.train, road.feature_dim(), road.class_count(), largest_label, bounds,
+                              checkpoints, 0, MemoryLimitBytes());
   }
 
   // What tuning gave a run that goes on, for all trainers, since they open the same road.
