@@ -16,6 +16,7 @@
 #include "node_model.h"
 #include "plain_gnn.h"
 #include "random_block.h"
+#include "slope.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -164,27 +165,8 @@ TEST_P(GnnModels, GradientIsTheSlopeOfTheLossUnderDropout) {
   options.spec.attention_dropout = options.spec.model == GnnKind::kGat ? 0.3 : 0;
   const auto model = NodeModel::Make(options, problem.dim, 4).value();
   const auto loss = [&] { return double{model->TrainStep(problem.view(), 77).value()}; };
-  loss();
-  std::vector<std::vector<float>> gradients;
-  double square = 0;
-  for (const std::span<const float> gradient : model->Gradients()) {
-    gradients.emplace_back(gradient.begin(), gradient.end());
-    for (const float g : gradient) square += double{g} * g;
-  }
-  const auto move = [&](double step) {
-    const auto parameters = model->Parameters();
-    for (size_t p = 0; p < parameters.size(); p++) {
-      for (size_t i = 0; i < parameters[p].size(); i++) {
-        parameters[p][i] += static_cast<float>(step * gradients[p][i]);
-      }
-    }
-  };
-  const double step = 0.01 / std::max(1.0, std::sqrt(square));
-  move(step);
-  const double above = loss();
-  move(-2 * step);
-  const double below = loss();
-  EXPECT_NEAR((above - below) / (2 * step), square, 0.03 * square);
+  const Slope slope = SlopeAlongGradient(*model, loss);
+  EXPECT_NEAR(slope.measured, slope.square, 0.03 * slope.square);
 }
 
 // More rows than a piece of a product has; and than a tile, where SAGE gathers and where GAT multiplies all sources.

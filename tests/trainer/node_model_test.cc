@@ -10,6 +10,7 @@
 #include "plain_sage.h"
 #include "quarry/trainer/batch_seconds.h"
 #include "random_block.h"
+#include "slope.h"
 
 namespace quarry {
 namespace {
@@ -104,26 +105,8 @@ TEST(NodeModel, GradientIsTheSlopeOfTheLossUnderDropout) {
   options.learning_rate = 1e-30;  // TrainStep then leaves the weights as they are
   auto model = NodeModel::Make(options, problem.dim, problem.classes).value();
   const auto loss = [&] { return model->TrainStep(problem.view(), 77).value(); };
-  loss();
-  std::vector<std::vector<float>> gradients;
-  double square = 0;
-  for (const std::span<const float> gradient : model->Gradients()) {
-    gradients.emplace_back(gradient.begin(), gradient.end());
-    for (const float g : gradient) square += double{g} * g;
-  }
-  const auto move = [&](double step) {
-    const auto parameters = model->Parameters();
-    for (size_t p = 0; p < parameters.size(); p++) {
-      for (size_t i = 0; i < parameters[p].size(); i++)
-        parameters[p][i] += static_cast<float>(step * gradients[p][i]);
-    }
-  };
-  const double step = 0.01;
-  move(step);
-  const double above = loss();
-  move(-2 * step);
-  const double below = loss();
-  EXPECT_NEAR((above - below) / (2 * step), square, 0.02 * square);
+  const Slope slope = SlopeAlongGradient(*model, loss);
+  EXPECT_NEAR(slope.measured, slope.square, 0.02 * slope.square);
 }
 
 // Wide rows are gathered twice instead of kept; the result must not depend on it.
