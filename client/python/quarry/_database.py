@@ -175,6 +175,26 @@ class Snapshot:
         return f"<quarry.Snapshot of commit {self.timestamp}>"
 
 
+def _live_spec(
+    fanouts: Sequence[int],
+    batch_size: int,
+    direction: str,
+    cache_bytes: int,
+    seed: int,
+    replace: bool,
+    sampler: str,
+    batch_dependency: int,
+    weighted: bool,
+    table: str = "feature",
+    topology: str = "graph",
+    edge_ids: bool = False,
+) -> _quarry.LiveSpec:
+    """How batches are drawn, as streams and layouts of them say it."""
+    return _quarry.LiveSpec(
+        table, topology, direction_of(direction), list(fanouts), batch_size, cache_bytes, seed, replace, edge_ids, sampler, batch_dependency, weighted
+    )
+
+
 class Database:
     """An open database; `quarry.open` gives it. Threads may share it. See docs/python.md for all of it."""
 
@@ -322,19 +342,8 @@ class Database:
         alike. `weighted`: with probability proportional to the weights of edges.
         """
         feature_bytes = self._feature_bytes(table)
-        live = _quarry.LiveSpec(
-            table,
-            topology,
-            direction_of(direction),
-            list(fanouts),
-            batch_size,
-            size(cache, feature_bytes, "cache"),
-            seed,
-            replace,
-            edge_ids,
-            sampler,
-            batch_dependency,
-            weighted,
+        live = _live_spec(
+            fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted, table, topology, edge_ids
         )
         raw = _quarry.Stream.open(
             self._store,
@@ -405,19 +414,7 @@ class Database:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
         use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
         feature_bytes = self._feature_bytes("feature")
-        live = _quarry.LiveSpec(
-            "feature",
-            "graph",
-            direction_of(direction),
-            list(fanouts),
-            batch_size,
-            size(cache, feature_bytes, "cache"),
-            seed,
-            replace,
-            sampler=sampler,
-            batch_dependency=batch_dependency,
-            weighted=weighted,
-        )
+        live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted)
         return run_with_progress(
             lambda told: _quarry.build_layout(
                 self._store, name, live, epochs, policy, seed_order, size(disk, feature_bytes, "disk"), threads, resume, told
