@@ -64,6 +64,8 @@ class PlannedRoadImpl final : public PlannedRoad {
     return std::max<uint64_t>(1, layout_->directory().frame_rows_max()) * layout_->directory().row_stride;
   }
   uint64_t FrameRowsBytes() const;
+  uint64_t PieceBytes(uint64_t host_slots) const;
+  Status DivideDevice();
   uint64_t SegmentStagingBytes() const;
   uint64_t ExtractorBytes() const;
 
@@ -158,7 +160,57 @@ Status PlannedRoadImpl::OpenTable() {
   return Status::Ok();
 }
 
-uint64_t PlannedRoadImpl::FrameRowsBytes() const { return RoundUp(FrameRowsMaxBytes(), FrameAlignment()); }
+uint64_t PlannedRoadImpl::FrameRowsBytes() const {
+  if (state_.device_options.device != nullptr)
+    return RoundUp(state_.device_options.piece_bytes, FrameAlignment());
+  return RoundUp(FrameRowsMaxBytes(), FrameAlignment());
+}
+
+// Of a batch for a device: with those rows that the host's part of the cache may have.
+uint64_t PlannedRoadImpl::PieceBytes(uint64_t host_slots) const {
+  const LayoutDirectory& directory = layout_->directory();
+  const uint64_t nodes = directory.nodes_max(), read_rows = std::max<uint64_t>(1, directory.frame_rows_max());
+  return PieceForm::BytesMax(read_rows + std::min(nodes, host_slots), directory.row_stride, nodes,
+                             directory.edges_max(), read_rows, /*edge_ids=*/false);
+}
+
+// As many slots of the cache as the device has room for beside its frames. Where that is not all, both parts begin a page
+// of what the cache is loaded from. Fewer slots there make frames larger, so they are counted down until all of it fits.
+Status PlannedRoadImpl::DivideDevice() {
+  const DeviceTarget& target = options_.device;
+  if (target.device == nullptr) return Status::Ok();
+  const LayoutDirectory& directory = layout_->directory();
+  const uint64_t pages = std::lcm(directory.row_stride, kPageBytes) / directory.row_stride;
+  DeviceFramesOptions& device = state_.device_options;
+  device = {.device = target.device,
+            .stride = directory.row_stride,
+            .element_type = state_.element_type,
+            .dim = state_.dim,
+            .cached_rows = directory.cache_slots};
+  const auto bytes_with = [&](uint64_t slots) {
+    device.cached_rows = slots;
+    device.piece_bytes = PieceBytes(directory.cache_slots - slots);
+    return DeviceFrames::DeviceBytes(device);
+  };
+  const uint64_t wanted = target.cache_bytes / directory.row_stride;
+  uint64_t bytes =
+      bytes_with(wanted >= directory.cache_slots ? directory.cache_slots : wanted / pages * pages);
+  while (bytes > target.bytes && device.cached_rows > 0) {
+    const uint64_t fewer = std::max(pages, (bytes - target.bytes) / directory.row_stride / pages * pages);
+    const uint64_t slots = device.cached_rows - std::min(device.cached_rows, fewer);
+    bytes = bytes_with(slots / pages * pages);
+  }
+  if (bytes > target.bytes) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "layout \"{}\" takes {} of the device's memory for its batches, more than the {} given: give "
+        "at least {}MiB",
+        layout_->record().name, FormatBytes(bytes), FormatBytes(target.bytes), CeilDiv(bytes, kMiB));
+  }
+  state_.device_slots = plan_.device_slots = device.cached_rows;
+  plan_.device_bytes = bytes;
+  return Status::Ok();
+}
 
 uint64_t PlannedRoadImpl::SegmentStagingBytes() const {
   if (layout_->directory().segments.empty()) return 0;
@@ -174,9 +226,11 @@ uint64_t PlannedRoadImpl::ExtractorBytes() const {
 }
 
 Status PlannedRoadImpl::DivideMemory() {
+  state_.layout = layout_.get();
+  QUARRY_RETURN_IF_ERROR(DivideDevice());
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t nodes = directory.nodes_max();
-  plan_.cache_bytes = RoundUp(directory.cache_slots * directory.row_stride, FrameAlignment());
+  plan_.cache_bytes = RoundUp(state_.host_slots() * directory.row_stride, FrameAlignment());
   plan_.fixed_bytes = layout_->resident_bytes() + SlotTableBytes(directory.cache_slots, nodes) +
                       SegmentStagingBytes() + ExtractorBytes() + overlay_->resident_bytes() +
                       (options_.live ? 0 : NodePropertiesBytes(*store_.manifest()));
@@ -215,12 +269,16 @@ Status PlannedRoadImpl::OpenLive() {
 Status PlannedRoadImpl::Allocate() {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t frame_rows_bytes = FrameRowsBytes();
-  state_.layout = layout_.get();
   state_.overlay = overlay_.get();
   state_.backend = &store_.backend();
   state_.io_depth = options_.io_depth;
   state_.gap_bytes_max = ProfileOf(*store_.manifest()).GapBytesMax();
   QUARRY_TRY(state_.arena, IoBuffer::Allocate(plan_.cache_bytes + plan_.frame_count * frame_rows_bytes));
+  if (gpu::Device* const device = options_.device.device; device != nullptr) {
+    state_.piece_bytes = frame_rows_bytes;
+    QUARRY_TRY(state_.pinned, gpu::PinMemory(*device, {state_.arena.data(), state_.arena.mapped_bytes()}));
+    QUARRY_TRY(state_.device, DeviceFrames::Make(state_.device_options));
+  }
   for (uint32_t i = 0; i < plan_.frame_count; ++i) {
     auto frame = std::make_unique<PlannedFrame>();
     const uint64_t offset = plan_.cache_bytes + i * frame_rows_bytes;
@@ -262,9 +320,12 @@ Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass
 }  // namespace
 
 std::string PlannedRoadPlan::ToString() const {
-  return fmt::format("planned memory: {} = {} fixed + {} cache + {} frames of {}", FormatBytes(total_bytes()),
-                     FormatBytes(fixed_bytes), FormatBytes(cache_bytes), frame_count,
-                     FormatBytes(frame_bytes));
+  std::string line =
+      fmt::format("planned memory: {} = {} fixed + {} cache + {} frames of {}", FormatBytes(total_bytes()),
+                  FormatBytes(fixed_bytes), FormatBytes(cache_bytes), frame_count, FormatBytes(frame_bytes));
+  if (device_bytes == 0) return line;
+  return line + fmt::format("; of the device {}, with {} rows of the cache", FormatBytes(device_bytes),
+                            device_slots);
 }
 
 // Every row may be one that the frame brings, and an edge takes no more in the block than it does decoded.

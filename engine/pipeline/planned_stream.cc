@@ -27,7 +27,11 @@ PlannedStream::PlannedStream(PlannedState& state, std::function<void(bool)> on_e
       batch_count_(directory_.batches_per_epoch),
       on_end_(std::move(on_end)),
       free_(state.frames.size()) {
-  for (const auto& frame : state_.frames) free_.Push(frame.get());
+  if (state_.device != nullptr) state_.device->Restart();
+  for (const auto& frame : state_.frames) {
+    frame->stream = this;
+    free_.Push(frame.get());
+  }
 }
 
 Status PlannedStream::Start() {
@@ -44,6 +48,10 @@ PlannedStream::~PlannedStream() {
   Cancel();
   loader_.Join();
   assembler_.Join();
+  if (state_.device != nullptr) {  // whose copies read the frames, and call this stream when they have
+    for (const auto& frame : state_.frames) frame->on_device.reset();
+    state_.device->Quiesce();
+  }
   const bool whole = delivered_ == batch_count_ && used_ == nullptr;
   if (!whole) {  // the cache is somewhere between two batches: begin anew
     state_.position = 0;
@@ -57,6 +65,7 @@ void PlannedStream::Cancel() {
   free_.Cancel();
   loaded_.Cancel();
   ready_.Cancel();
+  if (state_.device != nullptr) state_.device->Cancel();
 }
 
 // A thread's body was left in its midst, and so was what it had taken of the road.
@@ -117,17 +126,28 @@ Status PlannedStream::LoadImage(IoRing& ring) {
   for (size_t slot = 0; slot < state_.physical.size(); ++slot) {
     state_.physical[slot] = static_cast<uint32_t>(slot);
   }
-  if (directory_.packed) {
-    const std::span<std::byte> image = state_.arena.span().first(directory_.image_bytes());
-    QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, 0, image, ring));
-    while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
-    QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(0, image));
-    QUARRY_RETURN_IF_ERROR(PutOverlay(directory_.start_nodes, 0));
-  } else {
-    QUARRY_RETURN_IF_ERROR(ReadTableRows(directory_.start_nodes, 0));
-  }
+  const uint64_t rows = directory_.start_nodes.size();
+  const uint64_t on_device = std::min(state_.device_slots, rows);
+  if (on_device > 0) QUARRY_RETURN_IF_ERROR(LoadDeviceRows(ring));
+  QUARRY_RETURN_IF_ERROR(LoadImageRows(on_device, rows - on_device, 0, ring));
   state_.image_loaded = true;
   return Status::Ok();
+}
+
+// Rows [first, first + count) of what the cache begins with, into slots of the arena. REQUIRES: `first` begins a page of
+// the layout, and so does the slot.
+Status PlannedStream::LoadImageRows(uint64_t first, uint64_t count, uint32_t to_slot, IoRing& ring) {
+  if (count == 0) return Status::Ok();
+  const std::span<const NodeId> nodes = std::span(directory_.start_nodes).subspan(first, count);
+  if (!directory_.packed) return ReadTableRows(nodes, to_slot);
+  const uint64_t stride = directory_.row_stride;
+  const uint64_t offset = first * stride;
+  const uint64_t end = std::min(RoundUp(offset + count * stride, kPageBytes), directory_.image_bytes());
+  const std::span<std::byte> image = {state_.Row(to_slot), end - offset};
+  QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, offset, image, ring));
+  while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
+  QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(offset, image));
+  return PutOverlay(nodes, to_slot);
 }
 
 Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {
@@ -220,10 +240,6 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
                       state_.layout->file().path(), frame.number, planned.chunk_rows,
                       planned.segment_places.size(), entry.chunk_rows, entry.segment_rows);
   }
-  const auto cache_slots = static_cast<uint32_t>(directory_.cache_slots);
-  for (uint32_t& slot : planned.slots) {
-    slot = slot < cache_slots ? state_.physical[slot] : frame.first_slot + (slot - cache_slots);
-  }
   frame.labels.clear();
   for (const NodeId seed : planned.block.view().seeds()) {
     frame.labels.push_back(state_.labels.empty() ? -1 : state_.labels[seed]);
@@ -231,7 +247,13 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
   const double start = MonotonicSeconds();
   const Status status = ReadRows(frame);
   row_read_seconds_ += MonotonicSeconds() - start;
-  return status;
+  QUARRY_RETURN_IF_ERROR(status);
+  if (state_.device != nullptr) return SendToDevice(frame);
+  const auto cache_slots = static_cast<uint32_t>(directory_.cache_slots);
+  for (uint32_t& slot : planned.slots) {
+    slot = slot < cache_slots ? state_.physical[slot] : frame.first_slot + (slot - cache_slots);
+  }
+  return Status::Ok();
 }
 
 // What did not come with the chunk.
@@ -395,16 +417,19 @@ std::unique_ptr<Batch> PlannedStream::HandOut(PlannedFrame& frame) {
   BatchView view = frame.planned.block.view();
   view.index = delivered_;
   view.labels = frame.labels;
-  view.features = {.rows = state_.arena.span(),
-                   .stride_bytes = directory_.row_stride,
-                   .element_type = state_.element_type,
-                   .dim = state_.dim,
-                   .slots = frame.planned.slots};
+  view.features = {.element_type = state_.element_type, .dim = state_.dim};
+  if (state_.device == nullptr) {
+    view.features.rows = state_.arena.span();
+    view.features.stride_bytes = directory_.row_stride;
+    view.features.slots = frame.planned.slots;
+  }
   const auto take_back = [this](PlannedFrame* used) {
+    used->on_device.reset();
     held_ = false;
     used_ = used;
   };
-  return std::make_unique<Batch>(view, std::shared_ptr<PlannedFrame>(&frame, take_back));
+  return std::make_unique<Batch>(view, std::shared_ptr<PlannedFrame>(&frame, take_back),
+                                 frame.on_device.get());
 }
 
 Result<std::unique_ptr<Batch>> PlannedStream::Next() {
@@ -414,8 +439,12 @@ Result<std::unique_ptr<Batch>> PlannedStream::Next() {
   }
   if (used_ != nullptr) {
     const double start = MonotonicSeconds();
-    ApplyAdmissions(*used_);
-    free_.Push(std::exchange(used_, nullptr));
+    if (state_.device == nullptr) {
+      ApplyAdmissions(*used_);
+      free_.Push(std::exchange(used_, nullptr));
+    } else {
+      LetGo(*std::exchange(used_, nullptr));
+    }
     MutexLock lock(mutex_);
     stats_.update_seconds += MonotonicSeconds() - start;
     if (delivered_ == batch_count_) {

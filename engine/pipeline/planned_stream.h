@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "device_frames.h"
 #include "extractor.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
@@ -21,6 +22,8 @@
 
 namespace quarry {
 
+class PlannedStream;
+
 // What one batch is read into.
 struct PlannedFrame {
   uint64_t number = 0;        // the batch's number in the cycle
@@ -30,6 +33,12 @@ struct PlannedFrame {
   PlannedBlock planned;
   std::vector<int64_t> labels;
   uint32_t reads_left = 0;
+
+  // Of a batch for a device: the rows are those of the piece that it is sent as.
+  PlannedStream* stream = nullptr;
+  std::unique_ptr<DeviceBatch> on_device;
+  std::atomic<uint32_t> holders{0};               // the copy to the device, and who has the batch
+  std::vector<uint32_t> moved_rows, moved_slots;  // cache changes on the device, in its slots
 };
 
 // Owned by the road; one stream at a time uses it. `position` is where the cycle stands: the cache holds what
@@ -45,6 +54,13 @@ struct PlannedState {
   uint64_t gap_bytes_max = 0;
 
   IoBuffer arena;  // cache slots, then the frames' rows, row_stride apart
+  // With a device, which has the first `device_slots` slots of the cache: the arena begins with the slot behind them, and
+  // is pinned.
+  uint64_t device_slots = 0;
+  uint64_t piece_bytes = 0;  // of a frame's part of the arena
+  DeviceFramesOptions device_options;
+  gpu::Pinned pinned;
+  std::unique_ptr<DeviceFrames> device;
   std::vector<std::unique_ptr<PlannedFrame>> frames;
   std::unique_ptr<BlockDecoder> decoder;
   std::vector<uint32_t> physical;  // by the plan's slot: the slot of the arena (a cycle's end permutes them)
@@ -54,6 +70,7 @@ struct PlannedState {
   uint64_t position = 0;
 
   std::byte* Row(uint64_t slot) const { return arena.data() + slot * layout->directory().row_stride; }
+  uint64_t host_slots() const { return layout->directory().cache_slots - device_slots; }
 };
 
 class PlannedStream final : public BatchStream {
@@ -74,6 +91,7 @@ class PlannedStream final : public BatchStream {
   void RunAssembler();
   Status LoadAll();
   Status LoadImage(IoRing& ring);
+  Status LoadImageRows(uint64_t first, uint64_t count, uint32_t to_slot, IoRing& ring);
   Status StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring);
   Status SubmitRange(PlannedFrame* frame, uint64_t offset, std::span<std::byte> bytes, IoRing& ring);
   Status FinishReads(IoRing& ring);
@@ -83,6 +101,11 @@ class PlannedStream final : public BatchStream {
   Status ReadSegmentRows(PlannedFrame& frame);
   Status PutOverlay(std::span<const NodeId> nodes, uint32_t first_slot);
   void ApplyAdmissions(const PlannedFrame& frame);
+  // planned_device.cc
+  Status LoadDeviceRows(IoRing& ring);
+  Status SendToDevice(PlannedFrame& frame);
+  uint32_t FillPiece(PlannedFrame& frame, uint32_t first_slot);
+  void LetGo(PlannedFrame& frame);
   std::unique_ptr<Batch> HandOut(PlannedFrame& frame);
   void Wrap();
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
@@ -106,7 +129,8 @@ class PlannedStream final : public BatchStream {
   std::vector<ByteRange> ranges_;
   std::vector<MergedRead> reads_;
   std::vector<uint32_t> table_slots_, table_positions_;
-  double row_read_seconds_ = 0;  // time that the assembler spent in ReadRows
+  std::vector<uint32_t> host_rows_;  // of a piece for a device, by slot of the arena
+  double row_read_seconds_ = 0;      // time that the assembler spent in ReadRows
 
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> broken_{false};

@@ -221,8 +221,8 @@ std::string RoadCost::ToString() const {
 
 std::vector<uint64_t> SuperbatchSizes(uint64_t train_batches) {
   std::vector<uint64_t> sizes;
-  constexpr uint64_t kPartsMax = 64;
-  for (uint64_t parts = 1; parts <= std::min(train_batches, kPartsMax);
+  constexpr uint64_t kSuperbatchesMax = 64;
+  for (uint64_t parts = 1; parts <= std::min(train_batches, kSuperbatchesMax);
        parts += std::max<uint64_t>(1, parts / 4)) {
     const uint64_t batches = CeilDiv(train_batches, parts);
     if (sizes.empty() || batches < sizes.back()) sizes.push_back(batches);

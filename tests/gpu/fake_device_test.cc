@@ -22,8 +22,8 @@ struct alignas(4096) Page {
 
 // Numbers go to the device, and back by another stream. Right: what the host wrote comes back, though it writes the next
 // number as soon as it may. `ordered`: the second stream waits for the first.
-bool CountsRight(uint64_t seed, bool ordered, bool forgets_waits = false) {
-  FakeDevice device({.seed = seed, .forgets_waits = forgets_waits});
+bool CountsRight(uint64_t seed, bool ordered, uint64_t forgets_event = 0) {
+  FakeDevice device({.seed = seed, .forgets_event = forgets_event});
   auto in = std::make_unique<Page>(), out = std::make_unique<Page>();
   const auto pinned_in = gpu::PinMemory(device, in->bytes), pinned_out = gpu::PinMemory(device, out->bytes);
   const auto memory = gpu::AllocateMemory(device, 4096);
@@ -44,7 +44,7 @@ bool CountsRight(uint64_t seed, bool ordered, bool forgets_waits = false) {
     }
     EXPECT_OK(device.Synchronize(returned->get()));
     right = right && out->bytes[0] == std::byte(number) && out->bytes[4095] == std::byte(number);
-    if (!ordered || forgets_waits) device.Drain();
+    if (!ordered || forgets_event > 0) device.Drain();
   }
   EXPECT_EQ(device.misuses(), "");
   return right;
@@ -58,7 +58,7 @@ TEST(FakeDeviceTest, WhatNoEventOrdersIsWrongUnderSome) {
   uint64_t wrong = 0, wrong_without_waits = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     wrong += CountsRight(seed, /*ordered=*/false) ? 0 : 1;
-    wrong_without_waits += CountsRight(seed, /*ordered=*/true, /*forgets_waits=*/true) ? 0 : 1;
+    wrong_without_waits += CountsRight(seed, /*ordered=*/true, /*forgets_event=*/1) ? 0 : 1;
   }
   EXPECT_GT(wrong, 10u);
   EXPECT_GT(wrong_without_waits, 10u);

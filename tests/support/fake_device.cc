@@ -184,6 +184,7 @@ Result<EventHandle> FakeDevice::MakeEvent(bool /*timed*/) {
   QUARRY_RETURN_IF_ERROR(Count("MakeEvent"));
   void* const handle = reinterpret_cast<void*>(next_handle_++);  // NOLINT(performance-no-int-to-ptr)
   events_[handle] = nullptr;
+  if (++events_made_ == options_.forgets_event) forgotten_ = handle;
   return EventHandle{handle};
 }
 
@@ -208,7 +209,7 @@ Status FakeDevice::Wait(StreamHandle stream, EventHandle event) {
   MutexLock lock(mutex_);
   QUARRY_RETURN_IF_ERROR(Count("Wait"));
   if (!events_.contains(event.raw)) return Status(Code::kIoError, "no such event");
-  if (options_.forgets_waits && random_() % 2 == 0) return Status::Ok();
+  if (forgotten_ != nullptr && event.raw == forgotten_) return Status::Ok();
   return Enqueue(stream, {.run = {}, .waits_for = events_[event.raw], .records = {}, .uses = {}});
 }
 
@@ -227,34 +228,38 @@ Status FakeDevice::CallHost(StreamHandle stream, void (*call)(void*), void* cont
                  {.run = [call, context] { call(context); }, .waits_for = {}, .records = {}, .uses = {}});
 }
 
-Status FakeDevice::WaitFor(const std::shared_ptr<Moment>& moment) {
+void FakeDevice::WaitFor(const std::shared_ptr<Moment>& moment) {
   MutexLock lock(mutex_);
   while (moment != nullptr && !moment->happened) changed_.Wait(mutex_);
-  return Status::Ok();
 }
 
+// Fails behind the wait: nothing of a device that is lost is under way.
 Status FakeDevice::Synchronize(EventHandle event) {
   std::shared_ptr<Moment> moment;
+  Status status;
   {
     MutexLock lock(mutex_);
-    QUARRY_RETURN_IF_ERROR(Count("Synchronize"));
+    status = Count("Synchronize");
     ++counts_.host_waits;
     const auto at = events_.find(event.raw);
     if (at == events_.end()) return Status(Code::kIoError, "no such event");
     moment = at->second;
   }
-  return WaitFor(moment);
+  WaitFor(moment);
+  return status;
 }
 
 Status FakeDevice::Synchronize(StreamHandle stream) {
   const auto moment = std::make_shared<Moment>();
+  Status status;
   {
     MutexLock lock(mutex_);
-    QUARRY_RETURN_IF_ERROR(Count("Synchronize"));
+    status = Count("Synchronize");
     ++counts_.host_waits;
     QUARRY_RETURN_IF_ERROR(Enqueue(stream, {.run = {}, .waits_for = {}, .records = moment, .uses = {}}));
   }
-  return WaitFor(moment);
+  WaitFor(moment);
+  return status;
 }
 
 Result<double> FakeDevice::SecondsBetween(EventHandle from, EventHandle to) {

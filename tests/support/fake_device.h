@@ -33,8 +33,9 @@ struct FakeDeviceOptions {
   uint64_t memory_bytes = uint64_t{1} << 30;
   uint64_t fail_at = 0;   // the call that fails, from 1; 0: none. Giving back never does
   bool fails_on = false;  // every later one too: the device is lost
-  // Waits for events are left out at random: whatever relies on them has to fail. For tests of tests.
-  bool forgets_waits = false;
+  // Waits for the event that was made as this one, from 1, are left out: whatever relies on them has to fail. For tests of
+  // tests. 0: none.
+  uint64_t forgets_event = 0;
 };
 
 class FakeDevice final : public gpu::Device {
@@ -98,7 +99,7 @@ class FakeDevice final : public gpu::Device {
   void BlameUnlessHeld(const std::byte* device, uint64_t bytes, const char* call) QUARRY_REQUIRES(mutex_);
   void BlameIfUsed(const std::byte* begin, uint64_t bytes, const char* call) QUARRY_REQUIRES(mutex_);
   static bool Holds(const Ranges& ranges, const std::byte* begin, uint64_t bytes);
-  Status WaitFor(const std::shared_ptr<Moment>& moment);
+  void WaitFor(const std::shared_ptr<Moment>& moment);
   std::deque<Work>* Choose() QUARRY_REQUIRES(mutex_);
   void RunAll();
 
@@ -111,13 +112,14 @@ class FakeDevice final : public gpu::Device {
   std::mt19937_64 random_ QUARRY_GUARDED_BY(mutex_);
   std::map<void*, std::deque<Work>> streams_ QUARRY_GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<Moment>> events_ QUARRY_GUARDED_BY(mutex_);  // by its last Record
+  void* forgotten_ QUARRY_GUARDED_BY(mutex_) = nullptr;
   std::map<void*, std::unique_ptr<std::byte[]>> memory_ QUARRY_GUARDED_BY(mutex_);
   Ranges held_ QUARRY_GUARDED_BY(mutex_), pinned_ QUARRY_GUARDED_BY(mutex_);
   std::vector<const std::byte*> running_ QUARRY_GUARDED_BY(mutex_);  // what the work that runs uses
   gpu::DeviceCounts counts_ QUARRY_GUARDED_BY(mutex_);
   std::string misuses_ QUARRY_GUARDED_BY(mutex_);
-  uint64_t used_bytes_ QUARRY_GUARDED_BY(mutex_) = 0,
-                       next_handle_ QUARRY_GUARDED_BY(mutex_) = 1, steps_ QUARRY_GUARDED_BY(mutex_) = 0;
+  uint64_t used_bytes_ QUARRY_GUARDED_BY(mutex_) = 0, next_handle_ QUARRY_GUARDED_BY(mutex_) = 1,
+                       events_made_ QUARRY_GUARDED_BY(mutex_) = 0, steps_ QUARRY_GUARDED_BY(mutex_) = 0;
   void* starved_ QUARRY_GUARDED_BY(mutex_) = nullptr;
   uint32_t starved_for_ QUARRY_GUARDED_BY(mutex_) = 0;
   bool busy_ QUARRY_GUARDED_BY(mutex_) = false, ending_ QUARRY_GUARDED_BY(mutex_) = false;

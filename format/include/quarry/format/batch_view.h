@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "quarry/format/device_batch.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/types.h"
 
@@ -58,17 +59,21 @@ struct BatchView {
 // that gave it does, and before the next one is asked for, unless the stream allows more.
 class Batch {
  public:
-  // `hold` keeps the arrays of the view, and lets go of them when it dies.
-  Batch(const BatchView& view, std::shared_ptr<const void> hold) : view_(view), hold_(std::move(hold)) {}
+  // `hold` keeps the arrays of the view, and `on_device`, and lets go of them when it dies.
+  Batch(const BatchView& view, std::shared_ptr<const void> hold, DeviceBatch* on_device = nullptr)
+      : view_(view), hold_(std::move(hold)), on_device_(on_device) {}
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   uint64_t index() const { return view_.index; }
   const BatchView& view() const { return view_; }
+  // Of a stream to a device, whose views have no rows; else null.
+  DeviceBatch* on_device() const { return on_device_; }
 
  private:
   const BatchView view_;
   const std::shared_ptr<const void> hold_;
+  DeviceBatch* const on_device_;
 };
 
 }  // namespace quarry

@@ -17,6 +17,7 @@ struct DeviceOutputs {
   int64_t* edge_index = nullptr;  // [2 x edges]: the neighbor, then the node it was drawn for, as local ids
   int64_t* nodes = nullptr;       // [nodes]
   int64_t* labels = nullptr;      // [seeds], where the batch has labels
+  int64_t* edge_ids = nullptr;    // [edges], where it has them
 };
 
 class DeviceBatch {

@@ -27,6 +27,7 @@
 #include "quarry/base/status.h"
 #include "quarry/layout/layout.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/pipeline/device_target.h"
 #include "quarry/pipeline/live_road.h"
 
 namespace quarry {
@@ -43,6 +44,8 @@ struct PlannedRoadOptions {
   std::shared_ptr<const Snapshot> snapshot;
   // The live road for passes over other seeds, on what the budget has left; empty: such passes are refused.
   std::optional<LiveRoadOptions> live;
+  // Batches of every pass go to this device, and as much of the cache as it has room for lies there.
+  DeviceTarget device;
 };
 
 struct PlannedRoadPlan {
@@ -50,6 +53,8 @@ struct PlannedRoadPlan {
   uint64_t cache_bytes = 0;
   uint64_t frame_bytes = 0;  // for each frame: rows, block, its decoded form
   uint32_t frame_count = 0;
+  // On the device, if there is one: of the cache's slots, and all that is taken there.
+  uint64_t device_slots = 0, device_bytes = 0;
   uint64_t total_bytes() const { return fixed_bytes + cache_bytes + frame_bytes * frame_count; }
   std::string ToString() const;  // one line
 };
