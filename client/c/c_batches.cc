@@ -41,10 +41,15 @@ Status Open(quarry_store* store, Road road, const quarry_stream_options* options
   QUARRY_TRY(const quarry_stream_options given, Given(options, "quarry_stream_options"));
   wire::OpenStream open;
   open.road = std::move(road);
-  static_assert(TakesAllBut<quarry_stream_options, wire::OpenStream>({"snapshot"}));
+  static_assert(TakesAllBut<quarry_stream_options, wire::OpenStream>(
+      {"snapshot", "device", "padding_of_device", "device_bytes", "device_cache_bytes"}));
   QUARRY_RETURN_IF_ERROR(TakeOptions(given, open));
   open.snapshot = quarry::client::IdOf(given.snapshot);
-  QUARRY_TRY(auto opened, store->store->OpenStream(open));
+  // Where nothing is said, the number before the first: none, and as many as can be.
+  const quarry::client::StreamDevice device = {.ordinal = given.device - 1,
+                                               .bytes = given.device_bytes,
+                                               .cache_bytes = given.device_cache_bytes - 1};
+  QUARRY_TRY(auto opened, store->store->OpenStream(open, device));
   *stream = new quarry_stream{.stream = std::move(opened)};
   return Status();
 }
@@ -107,6 +112,9 @@ int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, 
     const quarry::BatchView& view = batch->batch->view();
     const quarry::FeatureView& features = view.features;
     if (features.dim == 0) return Status(Code::kInvalidArgument, "the batch has no features");
+    if (batch->batch->on_device() != nullptr) {
+      return Status(Code::kUsage, "the batch's rows are on a device: quarry_batch_to_device writes them there");
+    }
     return quarry::client::WriteRows({.base = features.rows.data(),
                                       .stride_bytes = features.stride_bytes,
                                       .slots = PointerTo(features.slots),
@@ -114,6 +122,29 @@ int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, 
                                       .element_type = features.element_type,
                                       .dim = features.dim},
                                      {element_type, out, out_stride_bytes}, threads);
+  });
+}
+
+int quarry_batch_to_device(quarry_batch* batch, const quarry_device_arrays* arrays, void* stream) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_device_arrays given, Given(arrays, "quarry_device_arrays"));
+    if (given.element_type != 0 && given.element_type != QUARRY_FLOAT32) {
+      return MakeStatus(Code::kInvalidArgument, "x of element type {}: 0, as rows are stored, or {}",
+                        given.element_type, static_cast<int>(QUARRY_FLOAT32));
+    }
+    quarry::DeviceBatch* const on_device = batch->batch->on_device();
+    if (on_device == nullptr) {
+      return Status(Code::kUsage, "the batch lies in memory: streams to a device are opened with "
+                                  "quarry_stream_options.device");
+    }
+    return on_device->WriteTo({.x = given.x,
+                               .decoded = given.element_type == QUARRY_FLOAT32,
+                               .x_stride_bytes = given.x_stride_bytes,
+                               .edge_index = given.edge_index,
+                               .nodes = given.nodes,
+                               .labels = given.labels,
+                               .edge_ids = given.edge_ids},
+                              stream);
   });
 }
 

@@ -142,7 +142,8 @@ class EmbeddedStore final : public Store {
   Result<wire::Description> Describe() override { return DescriptionOf(database_->store()); }
   Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
   Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
-  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override;
+  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request,
+                                             const StreamDevice& device) override;
   Result<std::unique_ptr<Snapshot>> TakeSnapshot() override {
     QUARRY_TRY(const NumberedSnapshots::View view, tables_.Newest());
     return std::make_unique<EmbeddedSnapshot>(snapshots_, view);
@@ -221,7 +222,8 @@ Result<std::unique_ptr<Batch>> EmbeddedStore::Sample(const wire::Sample& request
   return std::make_unique<Batch>(view, std::move(held));
 }
 
-Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream& request) {
+Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream& request,
+                                                          const StreamDevice& device) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request, kAnyNumber));
   if (request.mode != wire::StreamMode::kExclusive) {
     return Status(Code::kUnsupported,
@@ -232,11 +234,15 @@ Result<std::unique_ptr<Stream>> EmbeddedStore::OpenStream(const wire::OpenStream
     QUARRY_TRY(const NumberedSnapshots::View view, snapshots_.Find(request.snapshot));
     snapshot = view->snapshot();
   }
+  OpenedDevice on;
+  if (device.ordinal >= 0) {
+    QUARRY_TRY(on, OpenDeviceOf(device));
+  }
   MutexLock lock(opening_);
-  QUARRY_TRY(OpenedRoad opened, OpenRoad(database_->store(), database_->budget(), request,
-                                         std::move(snapshot), fmt::format("embedded-{}", ++streams_)));
-  opened.region.Release();  // batches are read where the road has them
-  return MakeRoadStream(std::move(opened));
+  QUARRY_TRY(OpenedRoad opened,
+             OpenRoad(database_->store(), database_->budget(), request, std::move(snapshot),
+                      fmt::format("embedded-{}", ++streams_), {}, on.target));
+  return MakeRoadStream(std::move(opened), std::move(on));
 }
 
 Result<std::unique_ptr<EmbeddingRows>> EmbeddedStore::ReadEmbeddings(std::string_view table,

@@ -5,6 +5,7 @@
 
 #include "held_batches.h"
 #include "quarry/format/wire.h"
+#include "quarry/pipeline/device_feed.h"
 #include "quarry/service/wire_forms.h"
 #include "request_errors.h"
 
@@ -13,7 +14,15 @@ namespace {
 
 class RoadStream final : public Stream {
  public:
-  explicit RoadStream(OpenedRoad opened) : opened_(std::move(opened)) {}
+  // Pinned pieces take what a server's stream has for shared memory, of which batches in memory need nothing: they are read
+  // where the road has them.
+  RoadStream(OpenedRoad opened, OpenedDevice device) : device_(std::move(device)), opened_(std::move(opened)) {
+    if (device_.device == nullptr) {
+      opened_.region.Release();
+    } else {
+      feed_.emplace(device_.target, opened_.region.bytes() / 2);
+    }
+  }
 
   uint32_t feature_dim() const override { return opened_.road->feature_dim(); }
   uint32_t slots() const override { return 1; }
@@ -28,6 +37,7 @@ class RoadStream final : public Stream {
     QUARRY_RETURN_IF_ERROR(wire::CheckRequest(request));
     stream_.reset();
     QUARRY_TRY(stream_, quarry::StartPass(opened_, request));
+    if (feed_) stream_ = feed_->Feed(std::move(stream_));
     return stream_->batch_count();
   }
 
@@ -37,7 +47,8 @@ class RoadStream final : public Stream {
     QUARRY_TRY(std::unique_ptr<Batch> batch, stream_->Next());
     if (batch == nullptr) return batch;
     const BatchView view = batch->view();
-    return std::make_unique<Batch>(view, held_->Hold(std::move(batch)));
+    DeviceBatch* const on_device = batch->on_device();
+    return std::make_unique<Batch>(view, held_->Hold(std::move(batch)), on_device);
   }
 
   Result<wire::Counters> Stats() override {
@@ -45,15 +56,29 @@ class RoadStream final : public Stream {
   }
 
  private:
-  const OpenedRoad opened_;
+  const OpenedDevice device_;
+  OpenedRoad opened_;
+  std::optional<DeviceFeed> feed_;
   const std::shared_ptr<HeldBatches> held_ = std::make_shared<HeldBatches>();
   std::unique_ptr<BatchStream> stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Stream> MakeRoadStream(OpenedRoad opened) {
-  return std::make_unique<RoadStream>(std::move(opened));
+Result<OpenedDevice> OpenDeviceOf(const StreamDevice& device) {
+  OpenedDevice opened;
+  QUARRY_TRY(opened.device, gpu::OpenDevice(device.ordinal));
+  uint64_t bytes = device.bytes;
+  if (bytes == 0) {
+    QUARRY_TRY(const uint64_t free_bytes, opened.device->FreeBytes());
+    bytes = free_bytes / 2;
+  }
+  opened.target = {.device = opened.device.get(), .bytes = bytes, .cache_bytes = device.cache_bytes};
+  return opened;
+}
+
+std::unique_ptr<Stream> MakeRoadStream(OpenedRoad opened, OpenedDevice device) {
+  return std::make_unique<RoadStream>(std::move(opened), std::move(device));
 }
 
 }  // namespace quarry::client

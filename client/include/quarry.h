@@ -36,7 +36,8 @@ extern "C" {
  *   1.4  the upkeep of c_admin.h over a server
  *   1.5  labels numbered by an import
  *   1.6  what is made of a batch ahead of the call that takes it
- *   1.7  LABOR, batches that depend on each other, weights of edges */
+ *   1.7  LABOR, batches that depend on each other, weights of edges
+ *   1.8  batches on a GPU */
 #define QUARRY_ABI_VERSION 0x00010007
 uint32_t quarry_abi_version(void); /* of the library */
 

@@ -67,7 +67,13 @@ class RemoteStore final : public Store {
 
   Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) override;
   Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) override;
-  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) override {
+  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request,
+                                             const StreamDevice& device) override {
+    if (device.ordinal >= 0) {
+      return Status(Code::kUnsupported,
+                    "a server's batches lie in memory that it shares: open the database by its path for batches on a "
+                    "GPU, or copy them there");
+    }
     return OpenRemoteStream(link_, request);
   }
   Result<std::unique_ptr<Snapshot>> TakeSnapshot() override {

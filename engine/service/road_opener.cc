@@ -138,13 +138,15 @@ uint64_t NeighborCacheBytes(const LiveRoad* road) {
 class Opener {
  public:
   Opener(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
-         std::shared_ptr<const Snapshot> snapshot, const std::string& name, const std::stop_token& stop)
+         std::shared_ptr<const Snapshot> snapshot, const std::string& name, const std::stop_token& stop,
+         const DeviceTarget& device)
       : store_(store),
         budget_(budget),
         request_(request),
         snapshot_(std::move(snapshot)),
         name_(name),
         stop_(stop),
+        device_(device),
         used_before_(budget.used_bytes()) {}
 
   // `region_paid`: else the road leaves room for the least region, as far as it knows.
@@ -168,7 +170,8 @@ class Opener {
   }
 
   Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
-    PlannedRoadOptions options{.layout = spec.layout, .tells_plan = false, .snapshot = snapshot_};
+    PlannedRoadOptions options{
+        .layout = spec.layout, .tells_plan = false, .snapshot = snapshot_, .device = device_};
     if (spec.live) options.live = LiveOptions(spec.live->ForOtherPasses(), snapshot_, stop_);
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
     std::vector<LargestBatch> largest = {LargestOf(road->layout())};
@@ -256,6 +259,7 @@ class Opener {
   const std::shared_ptr<const Snapshot> snapshot_;
   const std::string name_;
   const std::stop_token stop_;
+  const DeviceTarget device_;
   const uint64_t used_before_;
   bool region_paid_ = false;
 };
@@ -369,12 +373,12 @@ Status CheckSnapshot(const wire::OpenStream& request, const Snapshot* snapshot) 
 
 Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,
-                            const std::stop_token& stop) {
+                            const std::stop_token& stop, const DeviceTarget& device) {
   QUARRY_RETURN_IF_ERROR(CheckSnapshot(request, snapshot.get()));
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
   }
-  auto opened = OpenSized(budget, request, snapshot, Opener(store, budget, request, snapshot, name, stop));
+  auto opened = OpenSized(budget, request, snapshot, Opener(store, budget, request, snapshot, name, stop, device));
   if (opened.ok() || opened.status().code() != Code::kUsage) return opened;
   return Status(Code::kInvalidArgument, std::string(opened.status().message()));
 }

@@ -169,8 +169,8 @@ TEST(DeviceRoadTest, APassThatIsGivenUpBeginsAnew) {
 TEST(DeviceRoadTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
   Planned planned({.nodes = 300}, 20);
   for (const bool fails_on : {false, true}) {
-    uint64_t at = 1, calls = ~uint64_t{0};
-    for (; at <= calls; at += at < 60 ? 1 : 7) {
+    uint64_t at = 1;
+    for (bool struck = true; struck; at += at < 60 ? 1 : 7) {
       SCOPED_TRACE(testing::Message() << "call " << at << (fails_on ? " and all later ones" : ""));
       FakeDevice device({.seed = at, .fail_at = at, .fails_on = fails_on});
       Status status;
@@ -181,9 +181,11 @@ TEST(DeviceRoadTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
         if (road.ok()) status = TakePass(**road, planned.Pass(), planned.graph(), taker);
         if (status.ok()) taker.Check();
         if (road.ok()) taker.Forget();
-        calls = device.calls();
       }
-      if (device.calls() >= at && !status.ok()) {
+      struck = device.calls() >= at;
+      if (!struck) {
+        EXPECT_OK(status);
+      } else if (!status.ok()) {
         EXPECT_EQ(status.code(), Code::kIoError) << status.ToString();
       }
       device.Drain();

@@ -51,6 +51,24 @@ int quarry_batch_get(const quarry_batch* batch, struct quarry_batch_arrays* arra
 int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, uint64_t out_stride_bytes,
                         uint32_t threads);
 
+/* Since version 1.8: memory of the device that a stream's batches go to (quarry_stream_options), the caller's; null:
+ * not wanted. Sizes are those of quarry_batch_get, whose arrays stay in memory, but rows and slots, which are null. */
+struct quarry_device_arrays {
+  size_t size;
+  void* x;                 /* [nodes x dim], one row behind the other */
+  int element_type;        /* of x: 0 as rows are stored, QUARRY_FLOAT32 decoded */
+  int padding;             /* unused */
+  uint64_t x_stride_bytes; /* of rows as they are stored; 0: a row's bytes */
+  int64_t* edge_index;     /* [2 x edges]: neighbors, then the nodes they were drawn for, as local ids */
+  int64_t* nodes;
+  int64_t* labels;         /* where the batch has labels */
+  int64_t* edge_ids;       /* where it has them */
+};
+/* Enqueues all of it on `stream` (a CUstream, of the device's primary context; null: the default one) and waits for
+ * nothing: the memory is ready for what is enqueued there afterwards. Once a batch, before it is freed, in the order in
+ * which its stream gave them; the batch may be freed at once. QUARRY_USAGE for a batch in memory, and the second time. */
+int quarry_batch_to_device(quarry_batch* batch, const struct quarry_device_arrays* arrays, void* stream);
+
 /* ---- streams */
 
 typedef struct quarry_stream quarry_stream;
@@ -82,6 +100,11 @@ struct quarry_stream_options {
   const char* group; /* shared and split, which are for clients of a server */
   uint32_t members;  /* of the group; 0: 1 */
   const quarry_snapshot* snapshot;
+  /* Since version 1.8: batches go to a GPU, of a database in this process. */
+  int device;                  /* 1 + its ordinal, as the driver counts; 0: batches stay in memory */
+  int padding_of_device;       /* unused */
+  uint64_t device_bytes;       /* the most that is taken of its memory; 0: half of what is free */
+  uint64_t device_cache_bytes; /* 1 + the part of these for rows that stay; 0: as many as there is room for */
 };
 /* `options` may be null. */
 int quarry_open_live(quarry_store* store, const struct quarry_live_spec* spec,

@@ -64,6 +64,13 @@ class Rows {
 // its stream does.
 using quarry::Batch;
 
+// Where the batches of a stream go: to a GPU (Batch::on_device), rather than to memory.
+struct StreamDevice {
+  int ordinal = -1;                     // as the driver counts devices; negative: to memory
+  uint64_t bytes = 0;                   // the most that is taken of its memory; 0: half of what is free
+  uint64_t cache_bytes = ~uint64_t{0};  // part of these for rows that stay between batches, at most
+};
+
 // One road. For one thread at a time: threads that share its batches take turns at Next. Processes share or
 // split the batches of a road as a group (wire::StreamMode), which a server has; an embedded store has none
 // (kUnsupported).
@@ -123,7 +130,11 @@ class Store {
   virtual Result<wire::Description> Describe() = 0;
   virtual Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) = 0;
   virtual Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) = 0;  // without labels, features
-  virtual Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) = 0;
+  // kUnsupported of a device for a server's streams, where no driver is found, and of a Quarry built without kernels.
+  virtual Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request, const StreamDevice& device) = 0;
+  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) {
+    return OpenStream(request, StreamDevice{});
+  }
   virtual Result<std::unique_ptr<Snapshot>> TakeSnapshot() = 0;
   // Rows of several tables, visible together under the timestamp that comes back. `number` is the store's.
   virtual Result<uint64_t> Put(const wire::Put& request) = 0;

@@ -13,6 +13,7 @@
 #include "quarry/format/wire_requests.h"
 #include "quarry/format/wire_responses.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/pipeline/device_target.h"
 #include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/storage/store.h"
 
@@ -47,10 +48,11 @@ Status CheckSnapshot(const wire::OpenStream& request, const Snapshot* snapshot);
 
 // `name` is for the road's files, and nobody else's while it is open. `snapshot` null: as things are. Errors
 // as the roads', but kInvalidArgument for what they call wrong usage; kCancelled soon after `stop` is
-// requested. `store` and `budget` outlive the road.
+// requested. `store` and `budget` outlive the road. `device`: a road that can keep rows there does; the batches of others
+// lie in memory (device_feed.h).
 Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::OpenStream& request,
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,
-                            const std::stop_token& stop = {});
+                            const std::stop_token& stop = {}, const DeviceTarget& device = {});
 
 // Begins the pass that is asked of the road. kInvalidArgument for seeds that are no nodes, or are given twice.
 Result<std::unique_ptr<BatchStream>> StartPass(const OpenedRoad& opened, const wire::StartPass& request,
