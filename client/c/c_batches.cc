@@ -46,9 +46,8 @@ Status Open(quarry_store* store, Road road, const quarry_stream_options* options
   QUARRY_RETURN_IF_ERROR(TakeOptions(given, open));
   open.snapshot = quarry::client::IdOf(given.snapshot);
   // Where nothing is said, the number before the first: none, and as many as can be.
-  const quarry::client::StreamDevice device = {.ordinal = given.device - 1,
-                                               .bytes = given.device_bytes,
-                                               .cache_bytes = given.device_cache_bytes - 1};
+  const quarry::client::StreamDevice device = {
+      .ordinal = given.device - 1, .bytes = given.device_bytes, .cache_bytes = given.device_cache_bytes - 1};
   QUARRY_TRY(auto opened, store->store->OpenStream(open, device));
   *stream = new quarry_stream{.stream = std::move(opened)};
   return Status();
@@ -113,7 +112,8 @@ int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, 
     const quarry::FeatureView& features = view.features;
     if (features.dim == 0) return Status(Code::kInvalidArgument, "the batch has no features");
     if (batch->batch->on_device() != nullptr) {
-      return Status(Code::kUsage, "the batch's rows are on a device: quarry_batch_to_device writes them there");
+      return Status(Code::kUsage,
+                    "the batch's rows are on a device: quarry_batch_to_device writes them there");
     }
     return quarry::client::WriteRows({.base = features.rows.data(),
                                       .stride_bytes = features.stride_bytes,
@@ -134,8 +134,9 @@ int quarry_batch_to_device(quarry_batch* batch, const quarry_device_arrays* arra
     }
     quarry::DeviceBatch* const on_device = batch->batch->on_device();
     if (on_device == nullptr) {
-      return Status(Code::kUsage, "the batch lies in memory: streams to a device are opened with "
-                                  "quarry_stream_options.device");
+      return Status(Code::kUsage,
+                    "the batch lies in memory: streams to a device are opened with "
+                    "quarry_stream_options.device");
     }
     return on_device->WriteTo({.x = given.x,
                                .decoded = given.element_type == QUARRY_FLOAT32,

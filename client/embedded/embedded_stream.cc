@@ -16,7 +16,8 @@ class RoadStream final : public Stream {
  public:
   // Pinned pieces take what a server's stream has for shared memory, of which batches in memory need nothing: they are read
   // where the road has them.
-  RoadStream(OpenedRoad opened, OpenedDevice device) : device_(std::move(device)), opened_(std::move(opened)) {
+  RoadStream(OpenedRoad opened, OpenedDevice device)
+      : device_(std::move(device)), opened_(std::move(opened)) {
     if (device_.device == nullptr) {
       opened_.region.Release();
     } else {

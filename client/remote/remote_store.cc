@@ -70,9 +70,10 @@ class RemoteStore final : public Store {
   Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request,
                                              const StreamDevice& device) override {
     if (device.ordinal >= 0) {
-      return Status(Code::kUnsupported,
-                    "a server's batches lie in memory that it shares: open the database by its path for batches on a "
-                    "GPU, or copy them there");
+      return Status(
+          Code::kUnsupported,
+          "a server's batches lie in memory that it shares: open the database by its path for batches on a "
+          "GPU, or copy them there");
     }
     return OpenRemoteStream(link_, request);
   }

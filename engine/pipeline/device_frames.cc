@@ -6,7 +6,7 @@
 
 #include "quarry/base/units.h"
 #include "quarry/gpu/block_kernels.h"
-#include "quarry/gpu/row_kernels.h"
+#include "quarry/gpu/rows.h"
 
 namespace quarry {
 namespace {
@@ -116,7 +116,7 @@ Result<std::unique_ptr<DeviceFrames>> DeviceFrames::Make(const DeviceFramesOptio
   gpu::Device& device = *options.device;
   QUARRY_TRY(made->copies_, gpu::MakeStream(device));
   QUARRY_TRY(made->own_, gpu::MakeStream(device));
-  QUARRY_TRY(made->moved_, gpu::MakeEvent(device));
+  QUARRY_TRY(made->cache_used_, gpu::MakeEvent(device));
   QUARRY_TRY(made->memory_, gpu::AllocateMemory(device, DeviceBytes(options)));
   const uint64_t unit = std::lcm(options.stride, kAlignment);
   uint64_t at = RoundUp(options.cached_rows * options.stride, unit);
@@ -163,10 +163,7 @@ Result<std::unique_ptr<DeviceBatch>> DeviceFrames::Send(Taken frame, const Sendi
 
 Status DeviceFrames::Load(uint64_t first, std::span<const std::byte> rows) {
   gpu::Device& device = *options_.device;
-  QUARRY_RETURN_IF_ERROR(device.Wait(copies_.get(), moved_.get()));
-  for (const auto& frame : frames_) {
-    QUARRY_RETURN_IF_ERROR(device.Wait(copies_.get(), frame->gathered.get()));
-  }
+  QUARRY_RETURN_IF_ERROR(device.Wait(copies_.get(), cache_used_.get()));
   QUARRY_RETURN_IF_ERROR(device.CopyIn(Row(first), rows.data(), rows.size(), copies_.get()));
   return device.Synchronize(copies_.get());
 }
@@ -176,34 +173,49 @@ Status DeviceFrames::Write(const Frame& frame, const Sending& batch, const Devic
                            gpu::StreamHandle stream) {
   gpu::Device& device = *options_.device;
   QUARRY_RETURN_IF_ERROR(device.Wait(stream, frame.copied.get()));
-  QUARRY_RETURN_IF_ERROR(device.Wait(stream, moved_.get()));
+  QUARRY_RETURN_IF_ERROR(device.Wait(stream, cache_used_.get()));
   if (outputs != nullptr) QUARRY_RETURN_IF_ERROR(WriteOutputs(frame, batch, *outputs, stream));
   if (batch.moves > 0) {
-    QUARRY_RETURN_IF_ERROR(gpu::Run(device,
-                                    gpu::CopyRows{.from = memory_.get().data(),
-                                                  .to = memory_.get().data(),
-                                                  .from_rows = Array<uint32_t>(frame, batch.form.moved_from),
-                                                  .to_rows = Array<uint32_t>(frame, batch.form.moved_to),
-                                                  .rows = batch.moves,
-                                                  .stride_bytes = options_.stride},
-                                    stream));
-    QUARRY_RETURN_IF_ERROR(device.Record(moved_.get(), stream));
+    QUARRY_RETURN_IF_ERROR(gpu::CopyRows(device,
+                                         {.from = memory_.get().data(),
+                                          .to = memory_.get().data(),
+                                          .from_rows = Array<uint32_t>(frame, batch.form.moved_from),
+                                          .to_rows = Array<uint32_t>(frame, batch.form.moved_to),
+                                          .rows = batch.moves,
+                                          .row_bytes = options_.stride,
+                                          .from_stride_bytes = options_.stride,
+                                          .to_stride_bytes = options_.stride},
+                                         stream));
   }
+  QUARRY_RETURN_IF_ERROR(device.Record(cache_used_.get(), stream));
   return device.Record(frame.gathered.get(), stream);
 }
 
 Status DeviceFrames::WriteRows(const DeviceOutputs& outputs, const uint32_t* slots, uint64_t rows,
                                gpu::StreamHandle stream) {
+  gpu::Device& device = *options_.device;
+  if (outputs.decoded) {
+    const FeatureView view = {.rows = memory_.get(),
+                              .stride_bytes = options_.stride,
+                              .element_type = options_.element_type,
+                              .dim = options_.dim,
+                              .slots = {slots, rows}};
+    return gpu::DecodeRows(device, view, rows, static_cast<float*>(outputs.x), stream);
+  }
   const uint64_t row_bytes = RowBytes(options_.element_type, options_.dim);
-  return gpu::Run(*options_.device,
-                  gpu::GatherRows{.arena = memory_.get().data(),
-                                  .slots = slots,
-                                  .out = static_cast<std::byte*>(outputs.x),
-                                  .rows = rows,
-                                  .stride_bytes = options_.stride,
-                                  .out_stride_bytes = row_bytes,
-                                  .chunks = static_cast<uint32_t>(row_bytes / 16)},
-                  stream);
+  if (outputs.x_stride_bytes > 0 && outputs.x_stride_bytes < row_bytes) {
+    return MakeStatus(Code::kInvalidArgument, "rows of {} bytes, {} bytes apart", row_bytes,
+                      outputs.x_stride_bytes);
+  }
+  return gpu::CopyRows(device,
+                       {.from = memory_.get().data(),
+                        .to = static_cast<std::byte*>(outputs.x),
+                        .from_rows = slots,
+                        .rows = rows,
+                        .row_bytes = row_bytes,
+                        .from_stride_bytes = options_.stride,
+                        .to_stride_bytes = outputs.x_stride_bytes > 0 ? outputs.x_stride_bytes : row_bytes},
+                       stream);
 }
 
 Status DeviceFrames::WriteOutputs(const Frame& frame, const Sending& batch, const DeviceOutputs& outputs,

@@ -5,9 +5,9 @@
 // batch comes as one piece of pinned host memory, its rows first and its arrays behind them, and goes over by one copy on a
 // stream of its own. WriteTo gathers it on the taker's stream, and then moves the rows that enter the cache, device to
 // device. Order is kept by events:
-//   copied    of a frame: recorded behind its copy; the gather waits for it
-//   gathered  of a frame: recorded behind gather and moves; the next copy into the frame waits for it
-//   moved     behind the moves; whatever reads or changes the cache next waits for it
+//   copied      of a frame: recorded behind its copy; the gather waits for it
+//   gathered    of a frame: recorded behind gather and moves; the next copy into the frame waits for it
+//   cache_used  behind gather and moves of every batch: those of the next one wait for it, whatever stream they are on
 #pragma once
 
 #include <cstdint>
@@ -112,7 +112,7 @@ class DeviceFrames {
   const DeviceFramesOptions options_;
   gpu::Memory memory_;
   gpu::Stream copies_, own_;  // `own_`: for moves of batches that nobody takes
-  gpu::Event moved_;
+  gpu::Event cache_used_;
   std::vector<std::unique_ptr<Frame>> frames_;
   std::unique_ptr<BoundedQueue<Frame*>> free_;
 };

@@ -378,7 +378,8 @@ Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::Open
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
   }
-  auto opened = OpenSized(budget, request, snapshot, Opener(store, budget, request, snapshot, name, stop, device));
+  auto opened =
+      OpenSized(budget, request, snapshot, Opener(store, budget, request, snapshot, name, stop, device));
   if (opened.ok() || opened.status().code() != Code::kUsage) return opened;
   return Status(Code::kInvalidArgument, std::string(opened.status().message()));
 }

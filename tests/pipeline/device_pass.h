@@ -95,7 +95,10 @@ class DeviceTaker {
       got.edge_index = ids(taken_[i].edges, want.edge_index.size());
       got.nodes = ids(taken_[i].nodes, want.nodes.size());
       got.labels = ids(taken_[i].labels, want.labels.size());
-      EXPECT_TRUE(got.x == want.x) << "rows of batch " << i;
+      EXPECT_TRUE(got.x == want.x) << "rows of batch " << i << " from row "
+                                   << (std::ranges::mismatch(got.x, want.x).in1 - got.x.begin()) *
+                                          want.nodes.size() / std::max<size_t>(1, want.x.size())
+                                   << " of " << want.nodes.size();
       EXPECT_EQ(got.edge_index, want.edge_index) << i;
       EXPECT_EQ(got.nodes, want.nodes) << i;
       EXPECT_EQ(got.labels, want.labels) << i;

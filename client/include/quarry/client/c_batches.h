@@ -61,8 +61,8 @@ struct quarry_device_arrays {
   uint64_t x_stride_bytes; /* of rows as they are stored; 0: a row's bytes */
   int64_t* edge_index;     /* [2 x edges]: neighbors, then the nodes they were drawn for, as local ids */
   int64_t* nodes;
-  int64_t* labels;         /* where the batch has labels */
-  int64_t* edge_ids;       /* where it has them */
+  int64_t* labels;   /* where the batch has labels */
+  int64_t* edge_ids; /* where it has them */
 };
 /* Enqueues all of it on `stream` (a CUstream, of the device's primary context; null: the default one) and waits for
  * nothing: the memory is ready for what is enqueued there afterwards. Once a batch, before it is freed, in the order in

@@ -131,7 +131,8 @@ class Store {
   virtual Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) = 0;
   virtual Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) = 0;  // without labels, features
   // kUnsupported of a device for a server's streams, where no driver is found, and of a Quarry built without kernels.
-  virtual Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request, const StreamDevice& device) = 0;
+  virtual Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request,
+                                                     const StreamDevice& device) = 0;
   Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) {
     return OpenStream(request, StreamDevice{});
   }

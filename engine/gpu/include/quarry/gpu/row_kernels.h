@@ -130,20 +130,4 @@ struct AggregateRowsBy {
   }
 };
 
-struct CopyRows {
-  static constexpr char kName[] = "quarry_copy_rows";
-  const std::byte* from;
-  std::byte* to;
-  const uint32_t* from_rows;
-  const uint32_t* to_rows;
-  uint64_t rows, stride_bytes;
-  QUARRY_ON_DEVICE uint64_t count() const { return rows; }
-  QUARRY_ON_DEVICE void operator()(uint64_t i) const {
-    for (uint64_t at = 0; at < stride_bytes; at += 4) {
-      *reinterpret_cast<uint32_t*>(to + to_rows[i] * stride_bytes + at) =
-          *reinterpret_cast<const uint32_t*>(from + from_rows[i] * stride_bytes + at);
-    }
-  }
-};
-
 }  // namespace quarry::gpu
