@@ -34,7 +34,7 @@ Result<Driver> LoadDriver(const std::string& library) {
   const char* missing = nullptr;
 #define QUARRY_FIND_FUNCTION(name, arguments)                                         \
   driver.api.name = reinterpret_cast<cuda::Error(*) arguments>(dlsym(handle, #name)); \
-  if (driver.api.name == nullptr) missing = #name;
+  if (driver.api.name == nullptr && missing == nullptr) missing = #name;
   using namespace cuda;  // NOLINT: the names of the list's types
   QUARRY_DRIVER_FUNCTIONS(QUARRY_FIND_FUNCTION)
 #undef QUARRY_FIND_FUNCTION
