@@ -10,7 +10,20 @@
 #include <string>
 #include <vector>
 
+#include "quarry/gpu/kernel.h"
+
 namespace quarry::testing_util {
+
+// The kernel that the stand-in runs.
+struct AddIndices {
+  static constexpr char kName[] = "quarry_add_indices";
+  const uint32_t* from;
+  uint32_t* to;
+  uint64_t numbers;
+
+  uint64_t count() const { return numbers; }
+  void operator()(uint64_t i) const { to[i] = from[i] + static_cast<uint32_t>(i); }
+};
 
 struct DriverStandIn {
   // Set by tests.

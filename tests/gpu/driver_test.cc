@@ -20,7 +20,6 @@
 #include "gpu/driver_stand_in.h"
 #include "quarry/gpu/device.h"
 #include "quarry/gpu/handles.h"
-#include "quarry/gpu/row_kernels.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
@@ -35,7 +34,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing_util::DriverStandIn;
 
-constexpr char kImage[] = "kernels: quarry_other quarry_gather_rows";
+constexpr char kImage[] = "kernels: quarry_other quarry_add_indices";
 
 template <typename Function>
 Function StandInSymbol(const char* name) {
@@ -73,7 +72,6 @@ Status DoEverything(const DriverSource& source, DeviceCounts* counts = nullptr) 
   std::vector<std::byte> host(4096);
   for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i % 251);
   std::vector<std::byte> back(4096);
-  const std::vector<uint32_t> slots = {3, 0, 63, 3};
 
   QUARRY_TRY(const Memory arena, AllocateMemory(device, host.size()));
   QUARRY_TRY(const Memory other, AllocateMemory(device, host.size()));
@@ -88,15 +86,11 @@ Status DoEverything(const DriverSource& source, DeviceCounts* counts = nullptr) 
   QUARRY_RETURN_IF_ERROR(device.Wait(work.get(), copied.get()));
   QUARRY_RETURN_IF_ERROR(device.CopyWithin(other.get().data() + 2048, arena.get().data(), 2048, work.get()));
   QUARRY_RETURN_IF_ERROR(device.Fill(other.get().data(), 7, 2048, work.get()));
-  const GatherRows gather{.arena = mapped,
-                          .slots = slots.data(),
-                          .out = other.get().data(),
-                          .rows = slots.size(),
-                          .stride_bytes = 64,
-                          .out_stride_bytes = 64,
-                          .chunks = 4};
-  QUARRY_RETURN_IF_ERROR(Run(device, gather, work.get()));
-  QUARRY_RETURN_IF_ERROR(Run(device, gather, work.get()));
+  const testing_util::AddIndices add{.from = reinterpret_cast<uint32_t*>(mapped),
+                                     .to = reinterpret_cast<uint32_t*>(other.get().data()),
+                                     .numbers = 256};
+  QUARRY_RETURN_IF_ERROR(Run(device, add, work.get()));
+  QUARRY_RETURN_IF_ERROR(Run(device, add, work.get()));
   QUARRY_RETURN_IF_ERROR(device.CopyOut(back.data(), other.get().data(), back.size(), work.get()));
   int called = 0;
   QUARRY_RETURN_IF_ERROR(device.CallHost(
@@ -112,7 +106,12 @@ Status DoEverything(const DriverSource& source, DeviceCounts* counts = nullptr) 
   EXPECT_DOUBLE_EQ(seconds, 1e-3);  // a tick of the stand-in
   EXPECT_EQ(called, 1);
   std::vector<std::byte> expected(4096, std::byte{7});
-  for (size_t i = 0; i < slots.size(); ++i) std::memcpy(&expected[i * 64], &host[slots[i] * 64], 64);
+  for (uint32_t i = 0; i < add.numbers; ++i) {
+    uint32_t number = 0;
+    std::memcpy(&number, &host[i * sizeof(number)], sizeof(number));
+    number += i;
+    std::memcpy(&expected[i * sizeof(number)], &number, sizeof(number));
+  }
   std::memcpy(&expected[2048], host.data(), 2048);
   EXPECT_EQ(back, expected);
   return Status::Ok();
@@ -191,11 +190,10 @@ TEST_F(DriverTest, FactsAreTheDriversAndTheSystems) {
 TEST_F(DriverTest, GridsFillTheDeviceAndNoMore) {
   ASSERT_OK_AND_ASSIGN(const auto device, OpenDevice(source_, 0));
   ASSERT_OK_AND_ASSIGN(const Stream stream, MakeStream(*device));
-  std::vector<std::byte> rows(64);
-  GatherRows gather{.arena = rows.data(), .slots = nullptr, .out = rows.data(), .rows = 0};
+  const testing_util::AddIndices none{};
   const auto blocks = [&](uint64_t count) {
     stand_in_->blocks = 0;
-    EXPECT_OK(device->Launch(kKernelOf<GatherRows>, &gather, sizeof(gather), count, stream.get()));
+    EXPECT_OK(device->Launch(kKernelOf<testing_util::AddIndices>, &none, sizeof(none), count, stream.get()));
     return stand_in_->blocks;
   };
   EXPECT_EQ(blocks(0), 0);
@@ -216,7 +214,7 @@ TEST_F(DriverTest, MemoryThatRanOutIsNamed) {
   stand_in_->fails["cuMemHostRegister_v2"] = 2;
   std::vector<std::byte> host(4096);
   EXPECT_THAT(device->Pin(host),
-              IsStatus(Code::kOutOfBudget, HasSubstr("pins no 4 of the host's memory")));
+              IsStatus(Code::kOutOfBudget, HasSubstr("pins no 4.00 KiB of the host's memory")));
   stand_in_->fails["cuStreamCreate"] = 2;
   EXPECT_THAT(device->MakeStream(), IsStatus(Code::kOutOfBudget, HasSubstr("make a stream: no memory left")));
 }
@@ -241,8 +239,8 @@ TEST_F(DriverTest, KernelsThatTheImageLacksAreNamed) {
   source_.image = std::as_bytes(std::span(kOthers));
   ASSERT_OK_AND_ASSIGN(const auto device, OpenDevice(source_, 0));
   ASSERT_OK_AND_ASSIGN(const Stream stream, MakeStream(*device));
-  EXPECT_THAT(gpu::Run(*device, GatherRows{.rows = 1, .chunks = 1}, stream.get()),
-              IsStatus(Code::kInternal, HasSubstr("quarry_gather_rows")));
+  EXPECT_THAT(gpu::Run(*device, testing_util::AddIndices{.numbers = 1}, stream.get()),
+              IsStatus(Code::kInternal, HasSubstr("quarry_add_indices")));
   EXPECT_EQ(device->counts().launches, 0);
 }
 
