@@ -63,20 +63,30 @@ class KernelsTest : public testing::TestWithParam<DeviceSpace::Kind> {
   std::unique_ptr<DeviceSpace> space_;
 };
 
-TEST(DivisorTest, GivesTheQuotient) {
+TEST(DivisorTest, GivesQuotientsAndRemainders) {
   Random random(1);
   const auto number = [&] { return random() >> Below(random, 64); };
+  const auto check = [](uint32_t value, uint64_t first, uint64_t step) {
+    uint64_t quotients[3];
+    uint32_t remainders[3];
+    gpu::Divisor(value).Divide(first, step, quotients, remainders);
+    for (uint64_t k = 0; k < 3; ++k) {
+      const uint64_t dividend = first + k * step;
+      ASSERT_EQ(quotients[k], dividend / value) << dividend << " / " << value;
+      ASSERT_EQ(remainders[k], dividend % value) << dividend << " / " << value;
+    }
+  };
   for (int i = 0; i < 1000000; ++i) {
     const auto value = static_cast<uint32_t>(std::max<uint64_t>(number() & 0xffffffff, 1));
-    const uint64_t dividend = number(), whole = dividend / value * value;
-    const gpu::Divisor divisor(value);
-    for (const uint64_t n : {dividend, whole, whole - 1}) {
-      ASSERT_EQ(divisor.Quotient(n), n / value) << n << " / " << value;
-    }
+    const uint64_t dividend = number() >> 1, whole = dividend / value * value;
+    check(value, whole, 1);
+    check(value, whole - std::min<uint64_t>(whole, 1), 1);
+    check(value, dividend, number() >> 3);
   }
   for (const uint32_t value : {1u, 2u, 3u, 0x7fffffffu, 0x80000000u, 0xfffffffeu, 0xffffffffu}) {
-    for (const uint64_t n : {uint64_t{0}, uint64_t{0xffffffff}, uint64_t{0x100000000}, UINT64_MAX}) {
-      ASSERT_EQ(gpu::Divisor(value).Quotient(n), n / value) << n << " / " << value;
+    for (const uint64_t first :
+         {uint64_t{0}, uint64_t{0xfffffffd}, uint64_t{0xfffffffe}, uint64_t{0x100000000}}) {
+      check(value, first, 1);
     }
   }
 }

@@ -23,7 +23,7 @@ struct WriteEdges {
   QUARRY_ON_DEVICE void operator()(uint64_t edge) const { Several<1>(edge, 0); }
   template <unsigned kCount>
   QUARRY_ON_DEVICE void Several(uint64_t first, uint64_t step) const {
-    // The last target that begins at or before the edge: with parallel edges of nobody before it, none has its begin.
+    // The last target that begins at the edge or before it: one without edges begins where the next does, and is passed by.
     uint64_t low[kCount] = {};
     for (uint64_t length = targets; length > 1;) {
       const uint64_t half = length / 2;

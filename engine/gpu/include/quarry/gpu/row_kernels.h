@@ -10,6 +10,11 @@
 
 namespace quarry::gpu {
 
+// The row of `i`: where rows have no names, i itself.
+QUARRY_ON_DEVICE inline uint64_t NamedRow(const uint32_t* rows, uint64_t i) {
+  return rows == nullptr ? i : rows[i];
+}
+
 // Rows to other places, as they are stored: a gather, a scatter, or both. An index copies a word, and the indices of a row
 // are neighbors, so that a warp reads whole lines. REQUIRES: bases, strides and rows are whole words, and no row is both
 // read and written.
@@ -29,16 +34,18 @@ struct CopyRowsBy {
   QUARRY_ON_DEVICE void operator()(uint64_t index) const { Several<1>(index, 0); }
   template <unsigned kCount>
   QUARRY_ON_DEVICE void Several(uint64_t first, uint64_t step) const {
+    uint64_t rows_read[kCount], rows_written[kCount];
+    uint32_t word[kCount];
+    words.Divide(first, step, rows_read, word);
+    for (unsigned k = 0; k < kCount; ++k) rows_written[k] = NamedRow(to_rows, rows_read[k]);
+    for (unsigned k = 0; k < kCount; ++k) rows_read[k] = NamedRow(from_rows, rows_read[k]);
     Word read[kCount];
-    Word* write[kCount];
     for (unsigned k = 0; k < kCount; ++k) {
-      const uint64_t index = first + k * step, i = words.Quotient(index), word = index - i * words.value();
-      const uint64_t row = from_rows == nullptr ? i : from_rows[i];
-      const uint64_t to_row = to_rows == nullptr ? i : to_rows[i];
-      read[k] = LoadOnce(reinterpret_cast<const Word*>(from + row * from_stride_bytes) + word);
-      write[k] = reinterpret_cast<Word*>(to + to_row * to_stride_bytes) + word;
+      read[k] = LoadOnce(reinterpret_cast<const Word*>(from + rows_read[k] * from_stride_bytes) + word[k]);
     }
-    for (unsigned k = 0; k < kCount; ++k) StoreOnce(write[k], read[k]);
+    for (unsigned k = 0; k < kCount; ++k) {
+      StoreOnce(reinterpret_cast<Word*>(to + rows_written[k] * to_stride_bytes) + word[k], read[k]);
+    }
   }
 };
 
@@ -60,11 +67,13 @@ struct DecodeRowsBy {
   QUARRY_ON_DEVICE void operator()(uint64_t index) const { Several<1>(index, 0); }
   template <unsigned kCount>
   QUARRY_ON_DEVICE void Several(uint64_t first, uint64_t step) const {
+    uint64_t rows_read[kCount];
+    uint32_t piece[kCount];
+    pieces.Divide(first, step, rows_read, piece);
+    for (unsigned k = 0; k < kCount; ++k) rows_read[k] = NamedRow(from_rows, rows_read[k]);
     Piece<Code, kWidth> read[kCount];
     for (unsigned k = 0; k < kCount; ++k) {
-      const uint64_t index = first + k * step, i = pieces.Quotient(index);
-      const uint64_t row = from_rows == nullptr ? i : from_rows[i];
-      read[k] = Piece<Code, kWidth>::Load(from + row * stride_bytes, index - i * pieces.value(), dim);
+      read[k] = Piece<Code, kWidth>::Load(from + rows_read[k] * stride_bytes, piece[k], dim);
     }
     for (unsigned k = 0; k < kCount; ++k) {
       float values[kWidth];
@@ -94,7 +103,10 @@ struct AggregateRowsBy {
 
   QUARRY_ON_DEVICE uint64_t count() const { return targets * pieces.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t target = pieces.Quotient(index), piece = index - target * pieces.value();
+    uint64_t targets_read[1];
+    uint32_t pieces_read[1];
+    pieces.Divide(index, 0, targets_read, pieces_read);
+    const uint64_t target = targets_read[0], piece = pieces_read[0];
     float* out = to + target * dim * (self_apart ? 2 : 1) + piece * kWidth;
     float sums[kWidth] = {};
     const auto self = Load(target, piece);
@@ -125,8 +137,7 @@ struct AggregateRowsBy {
 
  private:
   QUARRY_ON_DEVICE Piece<Code, kWidth> Load(uint64_t node, uint64_t piece) const {
-    const uint64_t row = from_rows == nullptr ? node : from_rows[node];
-    return Piece<Code, kWidth>::Load(from + row * stride_bytes, piece, dim);
+    return Piece<Code, kWidth>::Load(from + NamedRow(from_rows, node) * stride_bytes, piece, dim);
   }
 };
 

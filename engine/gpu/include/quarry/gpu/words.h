@@ -23,19 +23,19 @@ QUARRY_ON_DEVICE inline Word LoadOnce(const Word* from) {
 #if defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<Word, Chunk>) {
     Chunk c;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(c.words[0]), "=r"(c.words[1]), "=r"(c.words[2]), "=r"(c.words[3])
-        : "l"(from));
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(c.words[0]), "=r"(c.words[1]), "=r"(c.words[2]), "=r"(c.words[3])
+                 : "l"(from));
     return c;
   } else if constexpr (std::is_same_v<Word, HalfChunk>) {
     HalfChunk c;
-    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-        : "=r"(c.words[0]), "=r"(c.words[1])
-        : "l"(from));
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(c.words[0]), "=r"(c.words[1])
+                 : "l"(from));
     return c;
   } else if constexpr (std::is_same_v<Word, uint32_t>) {
     uint32_t word;
-    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(from));
+    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(from));
     return word;
   } else {
     return __ldg(from);
@@ -75,19 +75,40 @@ class Divisor {
   Divisor() = default;
   // REQUIRES: not 0.
   Divisor(uint32_t value)  // NOLINT(google-explicit-constructor): a number
-      : value_(value), reciprocal_(value == 1 ? 0 : UINT64_MAX / value + 1) {}
+      : value_(value),
+        itself_(value == 1 ? UINT32_MAX : 0),
+        reciprocal_(value == 1 ? 0 : UINT64_MAX / value + 1) {}
 
   QUARRY_ON_DEVICE uint32_t value() const { return value_; }
-  QUARRY_ON_DEVICE uint64_t Quotient(uint64_t dividend) const {
-    if (value_ == 1) return dividend;
-    if (dividend >> 32 != 0) return dividend / value_;
-    const uint64_t low = (reciprocal_ & 0xffffffff) * dividend >> 32;
-    return ((reciprocal_ >> 32) * dividend + low) >> 32;
+  // first + k * step = quotients[k] * value + remainders[k]. Which way is taken is decided once, so that what follows of
+  // all of them can be under way at the same time.
+  template <unsigned kCount>
+  QUARRY_ON_DEVICE void Divide(uint64_t first, uint64_t step, uint64_t (&quotients)[kCount],
+                               uint32_t (&remainders)[kCount]) const {
+    if ((first + (kCount - 1) * step) >> 32 == 0) {
+      for (unsigned k = 0; k < kCount; ++k) {
+        const auto dividend = static_cast<uint32_t>(first + k * step), quotient = Quotient32(dividend);
+        quotients[k] = quotient;
+        remainders[k] = dividend - quotient * value_;
+      }
+    } else {
+      for (unsigned k = 0; k < kCount; ++k) {
+        const uint64_t dividend = first + k * step;
+        quotients[k] = dividend / value_;
+        remainders[k] = static_cast<uint32_t>(dividend - quotients[k] * value_);
+      }
+    }
   }
 
  private:
+  QUARRY_ON_DEVICE uint32_t Quotient32(uint32_t dividend) const {
+    const uint64_t low = (reciprocal_ & 0xffffffff) * dividend >> 32;
+    return static_cast<uint32_t>(((reciprocal_ >> 32) * dividend + low) >> 32) + (dividend & itself_);
+  }
+
   uint32_t value_ = 1;
-  uint64_t reciprocal_ = 0;  // 2^64 / value, rounded up
+  uint32_t itself_ = UINT32_MAX;  // all bits, where a quotient is the dividend itself
+  uint64_t reciprocal_ = 0;       // 2^64 / value, rounded up
 };
 
 }  // namespace quarry::gpu
