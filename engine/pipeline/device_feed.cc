@@ -42,13 +42,18 @@ class DeviceFeed::Fed final : public BatchStream {
   Result<std::unique_ptr<Batch>> Next() override {
     QUARRY_TRY(std::unique_ptr<Batch> batch, stream_->Next());
     if (batch == nullptr || batch->on_device() != nullptr) return batch;
-    return feed_.Send(std::move(batch));
+    return feed_.Send(std::move(batch), device_bytes_);
   }
-  StreamStats stats() const override { return stream_->stats(); }
+  StreamStats stats() const override {
+    StreamStats stats = stream_->stats();
+    stats.device_bytes += device_bytes_;
+    return stats;
+  }
 
  private:
   DeviceFeed& feed_;
   const std::unique_ptr<BatchStream> stream_;
+  uint64_t device_bytes_ = 0;
 };
 
 DeviceFeed::DeviceFeed(const DeviceTarget& target, uint64_t bytes_max)
@@ -93,7 +98,7 @@ Status DeviceFeed::Enlarge(const FeatureView& features, uint64_t bytes) {
   return Status::Ok();
 }
 
-Result<std::unique_ptr<Batch>> DeviceFeed::Send(std::unique_ptr<Batch> batch) {
+Result<std::unique_ptr<Batch>> DeviceFeed::Send(std::unique_ptr<Batch> batch, uint64_t& device_bytes) {
   const BatchView& host = batch->view();
   const FeatureView& features = host.features;
   const uint64_t stride = std::max<uint64_t>(sizeof(float), RowStride(features.element_type, features.dim));
@@ -130,6 +135,7 @@ Result<std::unique_ptr<Batch>> DeviceFeed::Send(std::unique_ptr<Batch> batch) {
     buffers_.reset();  // what is under way ends, and the next batch begins anew
     return sent.status();
   }
+  device_bytes += form.bytes;
   DeviceBatch* const on_device = sent->get();
   struct Held {
     std::unique_ptr<Batch> host;

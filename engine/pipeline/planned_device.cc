@@ -37,6 +37,7 @@ uint32_t PlannedStream::FillPiece(PlannedFrame& frame, uint32_t first_slot) {
   PlannedBlock& planned = frame.planned;
   const auto read_rows = static_cast<uint32_t>(planned.frame_nodes.size());
   host_rows_.clear();
+  uint64_t hits = 0;
   for (uint32_t& slot : planned.slots) {
     if (slot >= cache_slots) {
       slot = first_slot + (slot - cache_slots);
@@ -45,10 +46,15 @@ uint32_t PlannedStream::FillPiece(PlannedFrame& frame, uint32_t first_slot) {
     const uint32_t physical = state_.physical[slot];
     if (physical < state_.device_slots) {
       slot = physical;
+      ++hits;
     } else {
       slot = first_slot + read_rows + static_cast<uint32_t>(host_rows_.size());
       host_rows_.push_back(physical - static_cast<uint32_t>(state_.device_slots));
     }
+  }
+  {
+    MutexLock lock(mutex_);
+    stats_.device_hits += hits;
   }
   GatherRows({.base = state_.arena.data(), .stride_bytes = stride, .row_bytes = stride}, host_rows_,
              {frame.rows + read_rows * stride, host_rows_.size() * stride});
@@ -82,6 +88,10 @@ Status PlannedStream::SendToDevice(PlannedFrame& frame) {
                       state_.piece_bytes);
   }
   form.Write(view, moves, frame.rows);
+  {
+    MutexLock lock(mutex_);
+    stats_.device_bytes += form.bytes;
+  }
   const auto read = [](void* context) {
     auto& sent = *static_cast<PlannedFrame*>(context);
     sent.stream->LetGo(sent);

@@ -45,21 +45,26 @@ wire::Description DescriptionOf(const Store& store) {
 
 wire::Counters CountersOf(const StreamStats& stats) {
   const auto count = [](uint64_t value) { return static_cast<double>(value); };
-  return {{{"batches", count(stats.batches)},
-           {"sampled_edges", count(stats.sampled_edges)},
-           {"input_nodes", count(stats.input_nodes)},
-           {"feature_bytes_read", count(stats.feature_bytes_read)},
-           {"topology_bytes_read", count(stats.topology_bytes_read)},
-           {"bytes_useful", count(stats.bytes_useful)},
-           {"read_requests", count(stats.read_requests)},
-           {"cache_lookups", count(stats.cache_lookups)},
-           {"cache_hits", count(stats.cache_hits)},
-           {"sample_seconds", stats.sample_seconds},
-           {"sample_wait_seconds", stats.sample_wait_seconds},
-           {"extract_seconds", stats.extract_seconds},
-           {"extract_wait_seconds", stats.extract_wait_seconds},
-           {"update_seconds", stats.update_seconds},
-           {"consumer_wait_seconds", stats.consumer_wait_seconds}}};
+  wire::Counters counters = {{{"batches", count(stats.batches)},
+                              {"sampled_edges", count(stats.sampled_edges)},
+                              {"input_nodes", count(stats.input_nodes)},
+                              {"feature_bytes_read", count(stats.feature_bytes_read)},
+                              {"topology_bytes_read", count(stats.topology_bytes_read)},
+                              {"bytes_useful", count(stats.bytes_useful)},
+                              {"read_requests", count(stats.read_requests)},
+                              {"cache_lookups", count(stats.cache_lookups)},
+                              {"cache_hits", count(stats.cache_hits)},
+                              {"sample_seconds", stats.sample_seconds},
+                              {"sample_wait_seconds", stats.sample_wait_seconds},
+                              {"extract_seconds", stats.extract_seconds},
+                              {"extract_wait_seconds", stats.extract_wait_seconds},
+                              {"update_seconds", stats.update_seconds},
+                              {"consumer_wait_seconds", stats.consumer_wait_seconds}}};
+  if (stats.device_bytes > 0) {
+    counters.counters.push_back({"device_bytes", count(stats.device_bytes)});
+    counters.counters.push_back({"device_hits", count(stats.device_hits)});
+  }
+  return counters;
 }
 
 }  // namespace quarry

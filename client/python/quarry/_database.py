@@ -331,6 +331,9 @@ class Database:
         table: str = "feature",
         topology: str = "graph",
         snapshot: Snapshot | None = None,
+        device: int | None = None,
+        gpu_memory: int | str = 0,
+        gpu_cache: int | str | None = None,
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
         `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
@@ -340,6 +343,10 @@ class Database:
         `sampler`: "neighbor" draws of each node by itself, "labor" the same neighbors for the nodes of a hop where
         it can, so that batches have fewer nodes; its `batch_dependency` is for how many batches a node is drawn
         alike. `weighted`: with probability proportional to the weights of edges.
+
+        `device`: a GPU, by its number, that batches go to; `gpu_memory`: what may be taken there, as bytes, 0 for half
+        of what is free; `gpu_cache`: part of it for rows that stay, as bytes or a share of the features, None for as
+        many as there is room for. `quarry.pyg.Loader` makes tensors of such batches.
         """
         feature_bytes = self._feature_bytes(table)
         live = _live_spec(
@@ -352,6 +359,9 @@ class Database:
             fresh,
             size(disk, feature_bytes, "disk"),
             None if snapshot is None else snapshot._raw,
+            -1 if device is None else device,
+            size(gpu_memory, None, "gpu_memory"),
+            -1 if gpu_cache is None else size(gpu_cache, feature_bytes, "gpu_cache"),
         )
         stream = Stream(raw, self.num_nodes)
         self._streams.add(stream)

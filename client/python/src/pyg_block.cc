@@ -50,6 +50,10 @@ PygBlock::PygBlock(const quarry_batch* batch, const PygPass& pass)
   if (!pass.sorted.empty()) WritePositions(arrays, pass);
   if (arrays.labels != nullptr) labels_ = Int64sOf(arrays.labels, arrays.seed_count);
   if (arrays.edge_ids != nullptr) edge_ids_ = Int64sOf(arrays.edge_ids, arrays.edge_count);
+  hops_ = HopCounts(arrays);
+}
+
+HopCounts::HopCounts(const quarry_batch_arrays& arrays) {
   nodes_.push_back(arrays.hop_offsets[0]);
   uint32_t from = 0;
   for (uint32_t hop = 0; hop < arrays.hop_count; ++hop) {
@@ -59,6 +63,9 @@ PygBlock::PygBlock(const quarry_batch* batch, const PygPass& pass)
     from = to;
   }
 }
+nb::list HopCounts::NodeList() const { return ListOf(nodes_); }
+nb::list HopCounts::EdgeList() const { return ListOf(edges_); }
+uint64_t HopCounts::nodes() const { return std::reduce(nodes_.begin(), nodes_.end(), uint64_t{0}); }
 
 void PygBlock::Gather(const quarry_batch* batch) {
   const quarry_batch_arrays arrays = ArraysOf(batch);
@@ -96,15 +103,15 @@ nb::tuple PygBlock::ToArrays() {
     return owned ? std::move(*owned).ToNumpy() : nb::none();
   };
   return nb::make_tuple(std::move(edge_index_).ToNumpy(), std::move(n_id_).ToNumpy(), array(positions_),
-                        array(labels_), array(edge_ids_), ListOf(nodes_), ListOf(edges_), array(x_));
+                        array(labels_), array(edge_ids_), hops_.NodeList(), hops_.EdgeList(), array(x_));
 }
 
 nb::dict PygBlock::ToAttributes(const nb::object& tensor_of) {
   CheckOnce();
   const Names& names = Names::Instance();
   nb::dict made;
-  made[names.batch_size] = nb::int_(nodes_[0]);
-  made[names.num_nodes] = nb::int_(std::reduce(nodes_.begin(), nodes_.end(), uint64_t{0}));
+  made[names.batch_size] = nb::int_(hops_.seeds());
+  made[names.num_nodes] = nb::int_(hops_.nodes());
   const auto tensor = [&](const nb::str& name, auto& owned) {
     if (owned) made[name] = tensor_of(std::move(*owned).ToDlpack());
   };
@@ -114,8 +121,8 @@ nb::dict PygBlock::ToAttributes(const nb::object& tensor_of) {
   tensor(names.y, labels_);
   tensor(names.e_id, edge_ids_);
   tensor(names.input_id, positions_);
-  made[names.num_sampled_nodes] = ListOf(nodes_);
-  made[names.num_sampled_edges] = ListOf(edges_);
+  made[names.num_sampled_nodes] = hops_.NodeList();
+  made[names.num_sampled_edges] = hops_.EdgeList();
   return made;
 }
 

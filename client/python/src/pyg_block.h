@@ -21,6 +21,20 @@ struct PygPass {
   std::vector<uint32_t> order;   // where each of them stood before they were sorted; empty: there
 };
 
+// Nodes and edges of each hop, the seeds first.
+class HopCounts {
+ public:
+  HopCounts() = default;
+  explicit HopCounts(const quarry_batch_arrays& arrays);
+  nb::list NodeList() const;
+  nb::list EdgeList() const;
+  uint64_t seeds() const { return nodes_[0]; }
+  uint64_t nodes() const;  // of all hops
+
+ private:
+  std::vector<uint32_t> nodes_, edges_;
+};
+
 class PygBlock {
  public:
   // Throws Failure and std::bad_alloc.
@@ -47,7 +61,7 @@ class PygBlock {
   Int64s n_id_;
   std::optional<Int64s> positions_, labels_, edge_ids_;
   std::optional<RecycledArray<float, 2>> x_;
-  std::vector<uint32_t> nodes_, edges_;  // of each hop
+  HopCounts hops_;
   bool taken_ = false;
 };
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <list>
 #include <optional>
 #include <utility>
@@ -103,6 +104,29 @@ void Gather(const Batch& batch, const Out& out, int element_type, uint64_t row_b
   Check(quarry_batch_gather(handle, element_type, out.data(), row_bytes, threads));
 }
 
+// Nodes and edges of each hop, the seeds first, as lists.
+nb::tuple HopsOf(const Batch& batch) {
+  const UseOf use(batch);
+  const HopCounts counts(batch.arrays());
+  return nb::make_tuple(counts.NodeList(), counts.EdgeList());
+}
+
+// Addresses of the device's memory, 0 for what is not wanted; `stream` is a CUstream.
+void ToDevice(const Batch& batch, uintptr_t stream, uintptr_t x, uintptr_t edge_index, uintptr_t nodes,
+              uintptr_t labels, uintptr_t edge_ids) {
+  const UseOf use(batch);
+  const auto ids = [](uintptr_t address) { return std::bit_cast<int64_t*>(address); };
+  const quarry_device_arrays arrays = {.size = sizeof arrays,
+                                       .x = std::bit_cast<void*>(x),
+                                       .element_type = QUARRY_FLOAT32,
+                                       .edge_index = ids(edge_index),
+                                       .nodes = ids(nodes),
+                                       .labels = ids(labels),
+                                       .edge_ids = ids(edge_ids)};
+  const nb::gil_scoped_release free;
+  Check(quarry_batch_to_device(batch.shared->handle.get(), &arrays, std::bit_cast<void*>(stream)));
+}
+
 Batch Sample(const Store& store, const std::string& topology, const Ids& seeds,
              const std::vector<uint32_t>& fanouts, int direction, uint64_t stream_seed) {
   const std::shared_ptr<StoreHandle> held = store.handle;
@@ -170,14 +194,20 @@ void MakeRoom(Stream& stream, size_t held_max, const char* instead) {
                            ": let them go, or keep batch.copy() instead"};
 }
 
+// `device`: a GPU's ordinal, negative: batches stay in memory; `device_bytes` 0: half of what is free there;
+// `device_cache_bytes` negative: as many rows stay there as there is room for.
 std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
                                    const std::optional<std::string>& layout, bool fresh, uint64_t disk_bytes,
-                                   const Snapshot* snapshot) {
+                                   const Snapshot* snapshot, int device, uint64_t device_bytes,
+                                   int64_t device_cache_bytes) {
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_stream_options options{};
   options.size = sizeof options;
   options.snapshot = PointerTo(snapshot);
+  options.device = device + 1;
+  options.device_bytes = device_bytes;
+  options.device_cache_bytes = static_cast<uint64_t>(device_cache_bytes + 1);
   const quarry_live_spec* const spec = live == nullptr ? nullptr : live->get();
   quarry_superbatch_spec superbatch{};
   superbatch.size = sizeof superbatch;
@@ -338,6 +368,11 @@ void BindBatch(nb::module_& module) {
           nb::rv_policy::reference)
       .def("pyg_block", PygBlockOf, nb::arg("features") = false)
       .def("write_node_ids", NodeIds, nb::arg("out"))
+      .def_prop_ro("has_labels", [](const Batch& self) { return self.arrays().labels != nullptr; })
+      .def_prop_ro("has_edge_ids", [](const Batch& self) { return self.arrays().edge_ids != nullptr; })
+      .def("hops", HopsOf)
+      .def("to_device", ToDevice, nb::arg("stream"), nb::arg("x") = 0, nb::arg("edge_index") = 0,
+           nb::arg("nodes") = 0, nb::arg("labels") = 0, nb::arg("edge_ids") = 0)
       .def("gather", Gather, nb::arg("out"), nb::arg("element_type"), nb::arg("row_bytes"),
            nb::arg("threads") = 0)
       .def_prop_ro("closed", [](const Batch& self) { return self.shared->handle.closed(); })
@@ -380,7 +415,8 @@ void BindStreams(nb::module_& module) {
              nb::arg("direction"), nb::arg("stream_seed"));
   nb::class_<Stream>(module, "Stream")
       .def_static("open", OpenStream, nb::arg("store"), nb::arg("live").none(), nb::arg("layout").none(),
-                  nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none())
+                  nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none(), nb::arg("device") = -1,
+                  nb::arg("device_bytes") = 0, nb::arg("device_cache_bytes") = -1)
       .def_prop_ro("slots", [](const Stream& self) { return quarry_stream_slots(self.handle->get()); })
       .def_prop_ro("feature_dim",
                    [](const Stream& self) { return quarry_stream_feature_dim(self.handle->get()); })

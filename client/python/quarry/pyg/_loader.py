@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import _quarry
 from .._batches import Stream
-from .._errors import UsageError
+from .._errors import Unsupported, UsageError
 from .._values import FLOAT32, SPLITS, ids_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ class Loader:
     sampler        "neighbor" draws of each node by itself; "labor" the same neighbors for the nodes of a hop where it
                    can, with batch_dependency alike for so many batches
     weighted       neighbors are drawn with probability proportional to the weights of edges
-    device         where the tensors go; for a GPU through pinned memory
+    device         where the tensors go. To a GPU the engine brings them: rows in one copy, by a stream of its own, beside
+                   the caller's work; what a plan's cache holds stays there, as far as gpu_memory goes
+    gpu_memory     what may be taken of the GPU's memory, as bytes ("2GiB"); "auto": half of what is free; 0: nothing, and
+                   batches go there through Torch's pinned memory
+    gpu_cache      part of it for rows that stay there between batches, as bytes or a share of the features; None: as
+                   many as there is room for
     transform      called with each batch, on the thread that makes them
 
     A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
@@ -68,6 +73,8 @@ class Loader:
         direction: str = "in",
         snapshot: Snapshot | None = None,
         device: Any = None,
+        gpu_memory: int | str = "auto",
+        gpu_cache: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         progress: ProgressCallable | bool | None = None,
         **others: Any,
@@ -99,6 +106,10 @@ class Loader:
         self._snapshot = snapshot
         self._device = device
         self._pinned = isinstance(device, int) or str(device).startswith("cuda")
+        self._gpu_memory = 0 if gpu_memory == "auto" else gpu_memory  # as the engine has it
+        self._by_engine = self._pinned and gpu_memory != 0
+        self._gpu_cache = gpu_cache
+        self._gpu: _Gpu | None = None  # while the engine brings batches to it
         self._transform = transform
         self._progress = progress
         self._split = input_nodes if isinstance(input_nodes, str) else None
@@ -146,6 +157,9 @@ class Loader:
         stream, pyg = self._open(), self._prepare()
         self._passes += 1
         seeds: Any = self._seeds if self._split is None else self._split
+        if self._gpu is not None:
+            ahead = stream.made_ahead(seeds, self._gpu.take, self._gpu.data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
+            return self._gpu.handed_over(ahead)
         return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
 
     def _take(self, raw: Any) -> tuple[_quarry.PygBlock, Any]:
@@ -222,7 +236,7 @@ class Loader:
     def _open(self) -> Stream:
         if self._stream is None or self._stream.closed:
             layout = self._layout()
-            self._stream = self._db._shared_stream(
+            spec = dict(
                 fanouts=tuple(self._fanouts),
                 batch_size=self._batch_size,
                 layout=layout,
@@ -233,7 +247,23 @@ class Loader:
                 snapshot=self._snapshot,
                 **self._draws,
             )
+            self._gpu = self._opened_gpu(spec) if self._by_engine else None
+            if self._gpu is None:
+                self._stream = self._db._shared_stream(**spec)
         return self._stream
+
+    def _opened_gpu(self, spec: dict[str, Any]) -> _Gpu | None:
+        """The GPU, with the stream to it; None where the engine cannot reach it (a server's database, a Quarry without
+        kernels): batches go by way of pinned memory then."""
+        torch, _ = _torch()
+        device = torch.device(self._device)
+        ordinal = torch.cuda.current_device() if device.index is None else device.index
+        try:
+            self._stream = self._db._shared_stream(device=ordinal, gpu_memory=self._gpu_memory, gpu_cache=self._gpu_cache, **spec)
+        except Unsupported:
+            return None
+        nodes, order = self._seeds_by_id()
+        return _Gpu(torch.device("cuda", ordinal), nodes, order, self._transform)
 
     def stats(self) -> dict[str, float]:
         """Counters of the epoch so far."""
@@ -242,6 +272,61 @@ class Loader:
     def __repr__(self) -> str:
         seeds = self._split or f"{len(self._seeds) if self._seeds is not None else 0} nodes"
         return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
+
+
+class _Gpu:
+    """What a Loader does with batches that the engine brings to a GPU. They are written to Torch's memory on a stream of
+    the Loader's, whose work the caller's stream waits for when a batch is handed over."""
+
+    def __init__(self, device: Any, nodes: npt.NDArray[np.uint32], order: npt.NDArray[np.uint32] | None, transform: Callable[[Any], Any] | None) -> None:
+        torch, _ = _torch()
+        self._device = device
+        self._transform = transform
+        self._side = torch.cuda.Stream(device)
+        with torch.cuda.stream(self._side):
+            self._nodes = torch.from_numpy(nodes.astype(np.int64)).to(device)
+            self._order = None if order is None else torch.from_numpy(order.astype(np.int64)).to(device)
+
+    def take(self, raw: Any) -> Any:
+        import torch
+        from torch_geometric.data import Data
+
+        nodes, edges, seeds = raw.node_count, raw.edge_count, raw.seed_count
+        with torch.cuda.stream(self._side):
+
+            def ids(*shape: int) -> Any:
+                return torch.empty(shape, dtype=torch.int64, device=self._device)
+
+            data = Data(edge_index=ids(2, edges), n_id=ids(nodes), batch_size=seeds, num_nodes=nodes)
+            if raw.dim > 0:
+                data.x = torch.empty((nodes, raw.dim), device=self._device)
+            if raw.has_labels:
+                data.y = ids(seeds)
+            if raw.has_edge_ids:
+                data.e_id = ids(edges)
+            raw.to_device(self._side.cuda_stream, *(data[name].data_ptr() if name in data else 0 for name in ("x", "edge_index", "n_id", "y", "e_id")))
+            at = torch.searchsorted(self._nodes, data.n_id[:seeds])
+            data.input_id = at if self._order is None else self._order[at]
+        data.num_sampled_nodes, data.num_sampled_edges = raw.hops()
+        return data
+
+    def data(self, data: Any) -> tuple[Any, Any]:
+        import torch
+
+        with torch.cuda.stream(self._side):
+            if self._transform is not None:
+                data = self._transform(data)
+            return data, self._side.record_event()
+
+    def handed_over(self, ahead: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
+        import torch
+
+        for data, written in ahead:
+            current = torch.cuda.current_stream(self._device)
+            current.wait_event(written)
+            # The allocator gives the memory to nobody before what the caller's stream does with it until then is through.
+            data.record_stream(current)
+            yield data
 
 
 def fanouts_of(num_neighbors: Any) -> list[int]:

@@ -28,6 +28,8 @@ struct StreamStats {
   uint64_t read_requests = 0;
   uint64_t cache_lookups = 0;
   uint64_t cache_hits = 0;  // lookups that cost no read: row in memory, or being read for another batch
+  uint64_t device_bytes = 0;  // that went to a device, rows and arrays of blocks
+  uint64_t device_hits = 0;   // part of cache_hits: rows that stay there
   double sample_seconds = 0, sample_wait_seconds = 0;    // wait: output queue full
   double extract_seconds = 0, extract_wait_seconds = 0;  // wait: nothing sampled, or no slots free
   double update_seconds = 0;                             // rows copied into the cache between batches

@@ -31,7 +31,8 @@ class DeviceFeed {
   class Fed;
   struct Buffers;
 
-  Result<std::unique_ptr<Batch>> Send(std::unique_ptr<Batch> batch);
+  // Adds what went over to `device_bytes`.
+  Result<std::unique_ptr<Batch>> Send(std::unique_ptr<Batch> batch, uint64_t& device_bytes);
   Status Enlarge(const FeatureView& features, uint64_t bytes);
 
   const DeviceTarget target_;
