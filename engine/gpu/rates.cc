@@ -9,7 +9,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
-#include "quarry/gpu/row_kernels.h"
+#include "quarry/gpu/rows.h"
 
 namespace quarry::gpu {
 namespace {
@@ -18,19 +18,6 @@ constexpr uint64_t kHugePage = 2 * kMiB, kLeastRow = 64;
 // Runs that do not count: clocks rise while they last.
 constexpr int kWarmRuns = 6;
 constexpr double kWarmSeconds = 0.01;
-
-Status EnqueueGather(Device& device, const std::byte* from, uint64_t row_bytes, const uint32_t* rows,
-                     uint64_t count, std::byte* to, StreamHandle stream) {
-  return Run(device,
-             GatherRows{.arena = from,
-                        .slots = rows,
-                        .out = to,
-                        .rows = count,
-                        .stride_bytes = row_bytes,
-                        .out_stride_bytes = row_bytes,
-                        .chunks = static_cast<uint32_t>(row_bytes / sizeof(Chunk))},
-             stream);
-}
 
 }  // namespace
 
@@ -173,7 +160,15 @@ Result<double> RateMeter::GatherFrom(const std::byte* rows, uint64_t bytes, uint
   const uint64_t count = options_.gathered_bytes / row_bytes;
   QUARRY_TRY(const uint32_t* const chosen, RandomRows(count, bytes / row_bytes));
   QUARRY_TRY(const double seconds, Seconds([&](StreamHandle stream) {
-               return EnqueueGather(device_, rows, row_bytes, chosen, count, out().data(), stream);
+               return CopyRows(device_,
+                               {.from = rows,
+                                .to = out().data(),
+                                .from_rows = chosen,
+                                .rows = count,
+                                .row_bytes = row_bytes,
+                                .from_stride_bytes = row_bytes,
+                                .to_stride_bytes = row_bytes},
+                               stream);
              }));
   return static_cast<double>(count * row_bytes) / seconds;
 }

@@ -21,10 +21,12 @@
 
 #include "quarry/base/mutex.h"
 #include "quarry/base/units.h"
+#include "quarry/format/batch_view.h"
+#include "quarry/format/element_type.h"
 #include "quarry/gpu/device.h"
 #include "quarry/gpu/handles.h"
 #include "quarry/gpu/rates.h"
-#include "quarry/gpu/row_kernels.h"
+#include "quarry/gpu/rows.h"
 
 namespace quarry::gpu {
 namespace {
@@ -122,6 +124,25 @@ Status Bench::MeasureRows() {
     Add({fmt::format("rows of {} B gathered, read and written", row_bytes), "GB/s", rate / kGiga,
          "device to device", within / kGiga, row_bytes == 512 ? 0.8 : 0.0});
   }
+  // Decoded to float32: what is read is the smaller part.
+  for (const ElementType type : {ElementType::kFloat16, ElementType::kBfloat16, ElementType::kInt8}) {
+    constexpr uint32_t kDim = 256;
+    const uint64_t stride = RoundUp(RowBytes(type, kDim), 16), row_bytes = stride + kDim * sizeof(float);
+    const uint64_t count = meter_->out().size() / (kDim * sizeof(float)),
+                   slots = meter_->table().size() / stride;
+    QUARRY_TRY(const uint32_t* const chosen, meter_->RandomRows(count, slots));
+    const FeatureView view{.rows = meter_->table(),
+                           .stride_bytes = stride,
+                           .element_type = type,
+                           .dim = kDim,
+                           .slots = {chosen, count}};
+    QUARRY_TRY(const double seconds, meter_->Seconds([&](StreamHandle stream) {
+      return DecodeRows(device_, view, count, reinterpret_cast<float*>(meter_->out().data()), stream);
+    }));
+    Add({fmt::format("rows of {} {} gathered as float32, read and written", kDim, ElementTypeName(type)),
+         "GB/s", static_cast<double>(count * row_bytes) / seconds / kGiga, "device to device",
+         within / kGiga});
+  }
   return Status::Ok();
 }
 
@@ -131,12 +152,12 @@ Status Bench::MeasureCalls() {
   QUARRY_TRY(const Stream stream, MakeStream(device_));
   QUARRY_TRY(const Stream other, MakeStream(device_));
   QUARRY_TRY(const Event event, MakeEvent(device_));
-  const GatherRows kernel{.arena = meter_->table().data(),
-                          .out = meter_->out().data(),
-                          .rows = 1,
-                          .stride_bytes = 16,
-                          .out_stride_bytes = 16,
-                          .chunks = 1};
+  const RowCopy row{.from = meter_->table().data(),
+                    .to = meter_->out().data(),
+                    .rows = 1,
+                    .row_bytes = 16,
+                    .from_stride_bytes = 16,
+                    .to_stride_bytes = 16};
   const auto host_seconds = [&](const auto& call) -> Result<double> {
     double best = 1;
     for (int round = 0; round < 5; ++round) {
@@ -148,7 +169,7 @@ Status Bench::MeasureCalls() {
     }
     return best;
   };
-  QUARRY_TRY(const double launch, host_seconds([&] { return gpu::Run(device_, kernel, stream.get()); }));
+  QUARRY_TRY(const double launch, host_seconds([&] { return CopyRows(device_, row, stream.get()); }));
   QUARRY_TRY(const double record, host_seconds([&] { return device_.Record(event.get(), stream.get()); }));
   QUARRY_TRY(const double wait, host_seconds([&] { return device_.Wait(other.get(), event.get()); }));
   QUARRY_TRY(const double look, host_seconds([&] { return device_.HasHappened(event.get()).status(); }));
@@ -161,7 +182,7 @@ Status Bench::MeasureCalls() {
                    stream.get(), [](void* count) { ++*static_cast<std::atomic<uint64_t>*>(count); }, &calls);
              }));
   QUARRY_TRY(const double between, meter_->Seconds([&](StreamHandle timed) {
-    for (int i = 0; i < kCalls; ++i) QUARRY_RETURN_IF_ERROR(gpu::Run(device_, kernel, timed));
+    for (int i = 0; i < kCalls; ++i) QUARRY_RETURN_IF_ERROR(CopyRows(device_, row, timed));
     return Status::Ok();
   }));
   Add({"a launch, host", "us", launch * 1e6});
@@ -187,9 +208,14 @@ class FramePool {
     FramePool* pool;
     std::byte* bytes;
   };
-  Frame* Take() QUARRY_EXCLUDES(mutex_) {
+  Result<Frame*> Take() QUARRY_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    while (free_.empty()) given_back_.Wait(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (free_.empty()) {
+      if (!given_back_.WaitUntil(mutex_, deadline) && free_.empty()) {
+        return Status(Code::kIoError, "the device gave no frame back in 10 s");
+      }
+    }
     Frame* const frame = free_.front();
     free_.pop_front();
     return frame;
@@ -231,14 +257,14 @@ Status Bench::MeasureFrames(uint64_t frame_bytes) {
     QUARRY_TRY(event, MakeEvent(device_));
   }
   const auto gather = [&](const std::byte* from, const uint32_t* slots, std::byte* to) {
-    return gpu::Run(device_,
-                    GatherRows{.arena = from,
-                               .slots = slots,
-                               .out = to,
-                               .rows = rows,
-                               .stride_bytes = kRow,
-                               .out_stride_bytes = kRow,
-                               .chunks = kRow / sizeof(Chunk)},
+    return CopyRows(device_,
+                    {.from = from,
+                     .to = to,
+                     .from_rows = slots,
+                     .rows = rows,
+                     .row_bytes = kRow,
+                     .from_stride_bytes = kRow,
+                     .to_stride_bytes = kRow},
                     work.get());
   };
   FramePool pool(meter_->host(), frame_bytes);
@@ -247,10 +273,11 @@ Status Bench::MeasureFrames(uint64_t frame_bytes) {
   const auto start = std::chrono::steady_clock::now();
   Status failed;
   for (uint64_t i = 0; i < batches && failed.ok(); ++i) {
-    FramePool::Frame* const frame = pool.Take();
+    const Result<FramePool::Frame*> taken = pool.Take();
     const auto enqueue_start = std::chrono::steady_clock::now();
     const uint64_t at = i % kRing;
     const auto enqueue = [&]() -> Status {
+      QUARRY_TRY(FramePool::Frame* const frame, taken);
       if (i >= kRing) QUARRY_RETURN_IF_ERROR(device_.Wait(copies.get(), gathered[at].get()));
       QUARRY_RETURN_IF_ERROR(
           device_.CopyIn(ring + at * frame_bytes, frame->bytes, frame_bytes, copies.get()));

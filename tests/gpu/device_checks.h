@@ -8,16 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "quarry/base/random.h"
 #include "quarry/base/status.h"
 #include "quarry/gpu/device.h"
 #include "quarry/gpu/handles.h"
+#include "support/fake_device.h"
 
 namespace quarry::testing_util {
 
@@ -67,13 +66,16 @@ class Finish {
   const gpu::StreamHandle stream_;
 };
 
-// Arrays that are alike in the host's memory and in the device's: a kernel runs on both, and they must be alike again.
+// Arrays that are alike in the host's memory and in the device's: what is enqueued on the device, and on the fake one, whose
+// kernels the processor runs, must leave them alike.
 //
 //   Twins twins(context);
 //   QUARRY_TRY(const auto from, twins.Add(std::vector<uint32_t>{1, 2, 3}));
 //   QUARRY_TRY(const auto to, twins.Add(std::vector<uint32_t>(3)));
-//   QUARRY_RETURN_IF_ERROR(twins.RunBoth([&](const auto& at) { return AddOne{at(from), at(to), 3}; }));
-//   QUARRY_RETURN_IF_ERROR(twins.Compare());         or twins.host(to), once compared
+//   QUARRY_RETURN_IF_ERROR(twins.RunBoth([&](gpu::Device& device, gpu::StreamHandle stream, const auto& at) {
+//     return gpu::Run(device, AddOne{at(from), at(to), 3}, stream);
+//   }));
+//   return twins.Compare();         what the processor made of an array: twins.host(to)
 class Twins {
  public:
   template <typename T>
@@ -97,32 +99,21 @@ class Twins {
     return {reinterpret_cast<const T*>(arrays_[array.index].host.data()), array.size};
   }
 
-  // `make` gives the kernel for a place: at(array) is its pointer there.
-  template <typename Make>
-  Status RunBoth(const Make& make) {
-    const auto on_device =
-        make([this](auto array) { return Pointer(array, arrays_[array.index].device.get().data()); });
-    const auto on_host =
-        make([this](auto array) { return Pointer(array, arrays_[array.index].host.data()); });
-    QUARRY_RETURN_IF_ERROR(gpu::Run(context_.device, on_device, context_.stream));
-    using Body = std::remove_const_t<decltype(on_host)>;
-    gpu::kKernelOf<Body>.run(&on_host, 0, on_host.count());
-    return Status::Ok();
-  }
-  // The same, for functions that enqueue kernels themselves: `enqueue(device, stream, at)`.
+  // `enqueue` gets a device, its stream, and at(array): the array's pointer there.
   template <typename Enqueue>
-  Status RunOnDevice(const Enqueue& enqueue) {
-    return enqueue(context_.device, context_.stream,
-                   [this](auto array) { return Pointer(array, arrays_[array.index].device.get().data()); });
+  Status RunBoth(const Enqueue& enqueue) {
+    QUARRY_RETURN_IF_ERROR(enqueue(context_.device, context_.stream, [this](auto array) {
+      return Pointer(array, arrays_[array.index].device.get().data());
+    }));
+    FakeDevice processor;
+    QUARRY_TRY(const gpu::Stream stream, gpu::MakeStream(processor));
+    QUARRY_RETURN_IF_ERROR(enqueue(static_cast<gpu::Device&>(processor), stream.get(), [this](auto array) {
+      return Pointer(array, arrays_[array.index].host.data());
+    }));
+    return processor.Synchronize(stream.get());
   }
-  // The device's contents, which then are the host's, too.
+  // The first byte that differs.
   Status Compare();
-  template <typename T>
-  Result<std::vector<T>> FromDevice(Array<T> array) {
-    std::vector<T> values(array.size);
-    QUARRY_RETURN_IF_ERROR(Fetch(array.index, std::as_writable_bytes(std::span(values))));
-    return values;
-  }
 
  private:
   struct Both {
