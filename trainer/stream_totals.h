@@ -21,12 +21,17 @@ inline constexpr double StreamStats::*kStreamSeconds[] = {
     &StreamStats::sample_seconds,  &StreamStats::sample_wait_seconds,
     &StreamStats::extract_seconds, &StreamStats::extract_wait_seconds,
     &StreamStats::update_seconds,  &StreamStats::consumer_wait_seconds};
-static_assert(sizeof(StreamStats) == sizeof(kStreamCounts) / sizeof(*kStreamCounts) * sizeof(uint64_t) +
+// Which no training state has: training here reads batches in memory.
+inline constexpr uint64_t StreamStats::*kDeviceCounts[] = {&StreamStats::device_bytes,
+                                                           &StreamStats::device_hits};
+static_assert(sizeof(StreamStats) == (sizeof(kStreamCounts) + sizeof(kDeviceCounts)) /
+                                             sizeof(*kStreamCounts) * sizeof(uint64_t) +
                                          sizeof(kStreamSeconds) / sizeof(*kStreamSeconds) * sizeof(double),
               "every field is in one of the lists");
 
 inline void AddStats(const StreamStats& more, StreamStats& sum) {
   for (const auto count : kStreamCounts) sum.*count += more.*count;
+  for (const auto count : kDeviceCounts) sum.*count += more.*count;
   for (const auto seconds : kStreamSeconds) sum.*seconds += more.*seconds;
 }
 

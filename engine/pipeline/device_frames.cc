@@ -115,6 +115,7 @@ Result<std::unique_ptr<DeviceFrames>> DeviceFrames::Make(const DeviceFramesOptio
   std::unique_ptr<DeviceFrames> made(new DeviceFrames(options));
   gpu::Device& device = *options.device;
   QUARRY_TRY(made->copies_, gpu::MakeStream(device));
+  QUARRY_TRY(made->calls_, gpu::MakeStream(device));
   QUARRY_TRY(made->own_, gpu::MakeStream(device));
   QUARRY_TRY(made->cache_used_, gpu::MakeEvent(device));
   QUARRY_TRY(made->memory_, gpu::AllocateMemory(device, DeviceBytes(options)));
@@ -147,7 +148,11 @@ void DeviceFrames::Restart() {
   free_ = std::make_unique<BoundedQueue<Frame*>>(frames_.size());
   for (const auto& frame : frames_) free_->Push(frame.get());
 }
-void DeviceFrames::Quiesce() { static_cast<void>(options_.device->Synchronize(copies_.get())); }
+void DeviceFrames::Quiesce() {
+  for (const gpu::Stream* const stream : {&copies_, &calls_}) {
+    static_cast<void>(options_.device->Synchronize(stream->get()));
+  }
+}
 
 Result<std::unique_ptr<DeviceBatch>> DeviceFrames::Send(Taken frame, const Sending& sending) {
   gpu::Device& device = *options_.device;
@@ -156,7 +161,8 @@ Result<std::unique_ptr<DeviceBatch>> DeviceFrames::Send(Taken frame, const Sendi
       device.CopyIn(Row(frame->first_slot), sending.piece, sending.form.bytes, copies_.get()));
   QUARRY_RETURN_IF_ERROR(device.Record(frame->copied.get(), copies_.get()));
   if (sending.read != nullptr) {
-    QUARRY_RETURN_IF_ERROR(device.CallHost(copies_.get(), sending.read, sending.context));
+    QUARRY_RETURN_IF_ERROR(device.Wait(calls_.get(), frame->copied.get()));
+    QUARRY_RETURN_IF_ERROR(device.CallHost(calls_.get(), sending.read, sending.context));
   }
   return std::unique_ptr<DeviceBatch>(std::make_unique<Sent>(*this, std::move(frame), sending));
 }

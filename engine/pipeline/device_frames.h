@@ -89,7 +89,7 @@ class DeviceFrames {
   // Rows [first, first + bytes / stride) of the cache, behind whatever still reads them; waits until `rows` was read, so
   // not for use in a batch.
   Status Load(uint64_t first, std::span<const std::byte> rows);
-  // Waits until no piece is being read.
+  // Waits until no piece is being read, and all calls of `read` are through.
   void Quiesce();
   // Ends Take, now and from now on, until Restart.
   void Cancel();
@@ -111,7 +111,10 @@ class DeviceFrames {
 
   const DeviceFramesOptions options_;
   gpu::Memory memory_;
-  gpu::Stream copies_, own_;  // `own_`: for moves of batches that nobody takes
+  gpu::Stream copies_;
+  gpu::Stream
+      calls_;  // of `read`: on the copies' own stream, the next copy would wait for the host to be through
+  gpu::Stream own_;  // for moves of batches that nobody takes
   gpu::Event cache_used_;
   std::vector<std::unique_ptr<Frame>> frames_;
   std::unique_ptr<BoundedQueue<Frame*>> free_;

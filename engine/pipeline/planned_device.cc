@@ -8,11 +8,17 @@
 #include <numeric>
 
 #include "planned_stream.h"
+#include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/cache/gather.h"
 
 namespace quarry {
+namespace {
+
+constexpr unsigned kPieceThreadsMax = 4;  // beyond, memory is the limit
+
+}  // namespace
 
 // What the device's part of the cache begins with, by way of the first frame, which nobody uses yet.
 Status PlannedStream::LoadDeviceRows(IoRing& ring) {
@@ -57,7 +63,8 @@ uint32_t PlannedStream::FillPiece(PlannedFrame& frame, uint32_t first_slot) {
     stats_.device_hits += hits;
   }
   GatherRows({.base = state_.arena.data(), .stride_bytes = stride, .row_bytes = stride}, host_rows_,
-             {frame.rows + read_rows * stride, host_rows_.size() * stride});
+             {frame.rows + read_rows * stride, host_rows_.size() * stride},
+             std::min(ProcessorCount(), kPieceThreadsMax));
   frame.moved_rows.clear();
   frame.moved_slots.clear();
   for (size_t i = 0; i < planned.admitted_rows.size(); ++i) {

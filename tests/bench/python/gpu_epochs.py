@@ -85,12 +85,13 @@ def on_device(batches: list[Any], table: torch.Tensor) -> Iterator[Any]:
 
 def graph(folder: Path, nodes: str, share: str) -> Path:
     """A database of the generated graph, which is made once."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "graph.db"
     if not path.exists():
         raw = folder / "raw"
         tool = [sys.executable, "-m", "quarry_command"] if shutil.which("quarry") is None else ["quarry"]
         subprocess.run([*tool, "generate", str(raw), "--nodes", nodes, "--train-share", share, "--degree", "15", "--dim", "128"], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([*tool, "import", str(raw), str(path), "--memory", "8GiB"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*tool, "import", str(path), str(raw), "--memory", "8GiB"], check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(raw)
     return path
 
@@ -114,8 +115,8 @@ def main() -> None:
     print(f"graph: {time.perf_counter() - start:.1f} s", flush=True)
     rows: list[dict[str, Any]] = []
     with quarry.open(path, memory=asked.memory) as db:
-        rate = db.calibrate(force=True)
-        disk = float(rate["bandwidth_bytes_per_second"]) if "bandwidth_bytes_per_second" in rate else 0.0
+        rate = db.calibrate(force=True)  # what the disk gives
+        disk = rate["sequential_bytes_per_second"]
         link = link_rate()
         dim, classes = db["feature"].shape[1], db.num_classes
         fanouts = FANOUTS[asked.layers]
