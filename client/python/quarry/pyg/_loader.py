@@ -247,23 +247,21 @@ class Loader:
                 snapshot=self._snapshot,
                 **self._draws,
             )
-            self._gpu = self._opened_gpu(spec) if self._by_engine else None
-            if self._gpu is None:
-                self._stream = self._db._shared_stream(**spec)
+            self._stream, self._gpu = self._opened_gpu(spec) if self._by_engine else (self._db._shared_stream(**spec), None)
         return self._stream
 
-    def _opened_gpu(self, spec: dict[str, Any]) -> _Gpu | None:
-        """The GPU, with the stream to it; None where the engine cannot reach it (a server's database, a Quarry without
-        kernels): batches go by way of pinned memory then."""
+    def _opened_gpu(self, spec: dict[str, Any]) -> tuple[Stream, _Gpu | None]:
+        """A stream to the GPU; where the engine cannot reach it (a server's database, a Quarry without kernels), one to
+        memory, whose batches go on by way of Torch's pinned memory."""
         torch, _ = _torch()
         device = torch.device(self._device)
         ordinal = torch.cuda.current_device() if device.index is None else device.index
         try:
-            self._stream = self._db._shared_stream(device=ordinal, gpu_memory=self._gpu_memory, gpu_cache=self._gpu_cache, **spec)
+            stream = self._db._shared_stream(device=ordinal, gpu_memory=self._gpu_memory, gpu_cache=self._gpu_cache, **spec)
         except Unsupported:
-            return None
+            return self._db._shared_stream(**spec), None
         nodes, order = self._seeds_by_id()
-        return _Gpu(torch.device("cuda", ordinal), nodes, order, self._transform)
+        return stream, _Gpu(torch.device("cuda", ordinal), nodes, order, self._transform)
 
     def stats(self) -> dict[str, float]:
         """Counters of the epoch so far."""
