@@ -88,19 +88,22 @@ Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
 // Where the row of a slot is to be written next.
 Result<std::byte*> Extractor::Place(uint32_t slot, const RowTarget& target) {
   if (target.on_device != nullptr) {
-    if (piece_ != nullptr && DeviceRows::IsFull(*piece_)) QUARRY_RETURN_IF_ERROR(Deliver(target));
-    if (piece_ == nullptr) {
+    if (piece_.memory != nullptr && target.on_device->IsFull(piece_)) {
+      QUARRY_RETURN_IF_ERROR(Deliver(target));
+    }
+    if (piece_.memory == nullptr) {
       QUARRY_TRY(piece_, target.on_device->Take());
     }
   }
   loaded_.push_back(slot);
-  return piece_ != nullptr ? DeviceRows::Add(*piece_, slot) : target.base + slot * target.row_stride;
+  return target.on_device == nullptr ? target.base + slot * target.row_stride
+                                     : target.on_device->Add(piece_, slot);
 }
 
 // Announces what has been copied; rows for a device are sent there first.
 Status Extractor::Deliver(const RowTarget& target) {
   Status status;
-  if (piece_ != nullptr) status = target.on_device->Send(std::move(piece_));
+  if (piece_.memory != nullptr) status = target.on_device->Send(std::exchange(piece_, {}));
   if (status.ok() && target.arrived) target.arrived(loaded_);
   loaded_.clear();
   return status;
@@ -148,7 +151,7 @@ Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& c
       // At once: the device must not wait for the rows of the other reads to be copied.
       QUARRY_RETURN_IF_ERROR(SubmitWhileRoom(stats));
     }
-    if (piece_ == nullptr && loaded_.size() >= kAnnounceRows) QUARRY_RETURN_IF_ERROR(Deliver(target));
+    if (target.on_device == nullptr && loaded_.size() >= kAnnounceRows) QUARRY_RETURN_IF_ERROR(Deliver(target));
   }
 }
 

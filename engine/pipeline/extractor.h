@@ -114,7 +114,7 @@ class Extractor {
   std::vector<ReadRequest> submits_;
   std::vector<uint64_t> done_;
   std::vector<uint32_t> loaded_;      // slots copied, not yet announced
-  DeviceRows::Taken piece_;           // that their rows are in, where they go to a device
+  DeviceRows::Piece piece_;           // with their rows, where these go to a device
   std::vector<uint64_t> touched_;     // rows that the overlay may have
   std::vector<size_t> touched_keys_;  // where they are in keys_
 };
