@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "quarry/base/units.h"
-#include "quarry/gpu/row_kernels.h"
+#include "quarry/gpu/rows.h"
 
 namespace quarry {
 namespace {
@@ -75,14 +75,15 @@ Status DeviceRows::Enqueue(PinnedPieces::Piece& piece, uint64_t rows) {
   QUARRY_RETURN_IF_ERROR(
       device.CopyIn(there, piece.bytes, rows_at_ + rows * options_.stride, options_.stream));
   QUARRY_RETURN_IF_ERROR(device.Record(copied, options_.stream));
-  QUARRY_RETURN_IF_ERROR(gpu::Run(device,
-                                  gpu::CopyRows{.from = there + rows_at_,
-                                                .to = options_.slots,
-                                                .from_rows = nullptr,
-                                                .to_rows = reinterpret_cast<const uint32_t*>(there),
-                                                .rows = rows,
-                                                .stride_bytes = options_.stride},
-                                  options_.stream));
+  QUARRY_RETURN_IF_ERROR(gpu::CopyRows(device,
+                                       {.from = there + rows_at_,
+                                        .to = options_.slots,
+                                        .to_rows = reinterpret_cast<const uint32_t*>(there),
+                                        .rows = rows,
+                                        .row_bytes = options_.stride,
+                                        .from_stride_bytes = options_.stride,
+                                        .to_stride_bytes = options_.stride},
+                                       options_.stream));
   QUARRY_RETURN_IF_ERROR(device.Wait(returns_.get(), copied));
   return device.CallHost(returns_.get(), PinnedPieces::Read, &piece);
 }
