@@ -13,11 +13,11 @@ namespace {
 
 // At this size a copy has nine tenths of the link, and a disk of 3 GB/s fills a piece in a third of a millisecond.
 constexpr uint64_t kPieceBytes = kMiB;
-constexpr uint64_t kAlignment = 256;  // of the rows behind the slots
+constexpr uint64_t kRowsAlignment = 256;  // of the rows behind the slots
 
 uint64_t RowsMax(uint64_t stride) { return std::max<uint64_t>(1, kPieceBytes / (stride + sizeof(uint32_t))); }
-uint64_t RowsAt(uint64_t stride) { return RoundUp(RowsMax(stride) * sizeof(uint32_t), kAlignment); }
-uint64_t PieceBytes(uint64_t stride) { return RoundUp(RowsAt(stride) + RowsMax(stride) * stride, kPageBytes); }
+uint64_t RowsAt(uint64_t stride) { return RoundUp(RowsMax(stride) * sizeof(uint32_t), kRowsAlignment); }
+uint64_t BytesOfPiece(uint64_t stride) { return RoundUp(RowsAt(stride) + RowsMax(stride) * stride, kPageBytes); }
 
 }  // namespace
 
@@ -25,15 +25,15 @@ DeviceRows::DeviceRows(const DeviceRowsOptions& options)
     : options_(options), rows_max_(RowsMax(options.stride)), rows_at_(RowsAt(options.stride)) {}
 
 uint64_t DeviceRows::PinnedBytes(uint64_t stride, size_t pieces) {
-  return PinnedPieces::MemoryBytes(PieceBytes(stride), pieces);
+  return PinnedPieces::MemoryBytes(BytesOfPiece(stride), pieces);
 }
-uint64_t DeviceRows::DeviceBytes(uint64_t stride, size_t pieces) { return pieces * PieceBytes(stride); }
+uint64_t DeviceRows::DeviceBytes(uint64_t stride, size_t pieces) { return pieces * BytesOfPiece(stride); }
 
 Result<std::unique_ptr<DeviceRows>> DeviceRows::Make(const DeviceRowsOptions& options) {
   assert(options.stride % sizeof(uint32_t) == 0 && options.pieces > 0);
   gpu::Device& device = *options.device;
   std::unique_ptr<DeviceRows> made(new DeviceRows(options));
-  QUARRY_TRY(made->pieces_, PinnedPieces::Make(device, PieceBytes(options.stride), options.pieces));
+  QUARRY_TRY(made->pieces_, PinnedPieces::Make(device, BytesOfPiece(options.stride), options.pieces));
   QUARRY_TRY(made->device_, gpu::AllocateMemory(device, DeviceBytes(options.stride, options.pieces)));
   for (size_t i = 0; i < options.pieces; ++i) {
     QUARRY_TRY(gpu::Event event, gpu::MakeEvent(device));
@@ -71,7 +71,7 @@ Status DeviceRows::Send(Piece piece) {
 Status DeviceRows::Enqueue(PinnedPieces::Piece& piece, uint64_t rows) {
   gpu::Device& device = *options_.device;
   const gpu::EventHandle copied = copied_[piece.index].get();
-  std::byte* const there = device_.get().data() + piece.index * PieceBytes(options_.stride);
+  std::byte* const there = device_.get().data() + piece.index * BytesOfPiece(options_.stride);
   QUARRY_RETURN_IF_ERROR(
       device.CopyIn(there, piece.bytes, rows_at_ + rows * options_.stride, options_.stream));
   QUARRY_RETURN_IF_ERROR(device.Record(copied, options_.stream));
