@@ -256,8 +256,7 @@ FeatureBufferStats FeatureBuffer::stats() const {
 }
 
 uint64_t FeatureBuffer::MemoryBytes(const FeatureBufferOptions& options) {
-  return IoBuffer::MappedBytes(RowsBytes(options)) +
-         IoBuffer::MappedBytes(TableBytes(options)) +
+  return IoBuffer::MappedBytes(RowsBytes(options)) + IoBuffer::MappedBytes(TableBytes(options)) +
          IoBuffer::MappedBytes(options.slot_count * sizeof(Slot)) +
          (LogEntries(options.slot_count) + options.slot_count) * sizeof(uint32_t);
 }

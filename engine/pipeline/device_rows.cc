@@ -17,7 +17,9 @@ constexpr uint64_t kRowsAlignment = 256;  // of the rows behind the slots
 
 uint64_t RowsMax(uint64_t stride) { return std::max<uint64_t>(1, kPieceBytes / (stride + sizeof(uint32_t))); }
 uint64_t RowsAt(uint64_t stride) { return RoundUp(RowsMax(stride) * sizeof(uint32_t), kRowsAlignment); }
-uint64_t BytesOfPiece(uint64_t stride) { return RoundUp(RowsAt(stride) + RowsMax(stride) * stride, kPageBytes); }
+uint64_t BytesOfPiece(uint64_t stride) {
+  return RoundUp(RowsAt(stride) + RowsMax(stride) * stride, kPageBytes);
+}
 
 }  // namespace
 
@@ -72,8 +74,9 @@ Status DeviceRows::Enqueue(PinnedPieces::Piece& piece, uint64_t rows) {
   gpu::Device& device = *options_.device;
   const gpu::EventHandle copied = copied_[piece.index].get();
   std::byte* const there = device_.get().data() + piece.index * BytesOfPiece(options_.stride);
-  QUARRY_RETURN_IF_ERROR(
-      device.CopyIn(there, piece.bytes, rows_at_ + rows * options_.stride, options_.stream));
+  const uint64_t bytes = rows_at_ + rows * options_.stride;
+  QUARRY_RETURN_IF_ERROR(device.CopyIn(there, piece.bytes, bytes, options_.stream));
+  sent_bytes_ += bytes;
   QUARRY_RETURN_IF_ERROR(device.Record(copied, options_.stream));
   QUARRY_RETURN_IF_ERROR(gpu::CopyRows(device,
                                        {.from = there + rows_at_,

@@ -12,6 +12,7 @@
 // Thread-safe, but for a piece, which is its taker's.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,7 +30,8 @@ struct DeviceRowsOptions {
   gpu::StreamHandle stream;    // of all copies
   std::byte* slots = nullptr;  // on the device: slot 0
   uint64_t stride = 0;         // from slot to slot
-  size_t pieces = 2;           // one is filled while the other is under way: two more than threads keep both sides busy
+  size_t pieces =
+      2;  // one is filled while the other is under way: two more than threads keep both sides busy
 };
 
 class DeviceRows {
@@ -58,6 +60,7 @@ class DeviceRows {
   // given away afterwards. Where that is refused it waits for the stream, and returns the error.
   Status StayBehind(gpu::StreamHandle stream);
 
+  uint64_t sent_bytes() const { return sent_bytes_; }  // so far
   void Cancel() { pieces_->Cancel(); }
   Status broken() const { return pieces_->broken(); }
   // As PinnedPieces. Waits for the pieces where an error left some under way.
@@ -70,11 +73,13 @@ class DeviceRows {
   const DeviceRowsOptions options_;
   const uint64_t rows_max_, rows_at_;  // of a piece: how many, and where behind their slots
   std::unique_ptr<PinnedPieces> pieces_;
+  std::atomic<uint64_t> sent_bytes_{0};
   gpu::Memory device_;              // a piece for each of the host's
   std::vector<gpu::Event> copied_;  // for each
   gpu::Stream returns_;             // gives pieces back, so that copies do not wait for a thread of the host
   gpu::Event read_;                 // behind the last gather
-  Mutex order_;  // makes its record and the wait for it one step. Apart from the latch that the driver's thread takes
+  Mutex
+      order_;  // makes its record and the wait for it one step. Apart from the latch that the driver's thread takes
 };
 
 }  // namespace quarry

@@ -151,7 +151,8 @@ Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& c
       // At once: the device must not wait for the rows of the other reads to be copied.
       QUARRY_RETURN_IF_ERROR(SubmitWhileRoom(stats));
     }
-    if (target.on_device == nullptr && loaded_.size() >= kAnnounceRows) QUARRY_RETURN_IF_ERROR(Deliver(target));
+    if (target.on_device == nullptr && loaded_.size() >= kAnnounceRows)
+      QUARRY_RETURN_IF_ERROR(Deliver(target));
   }
 }
 

@@ -58,15 +58,14 @@ Result<std::unique_ptr<DeviceBatch>> LiveDevice::Send(DeviceFrames::Taken frame,
   QUARRY_TRY(PinnedPieces::Taken taken, arrays_->Take());
   form.Write(view, {}, taken->bytes);
   PinnedPieces::Piece* const piece = PinnedPieces::SendOff(std::move(taken));
-  auto sent = frames_->Send(std::move(frame), {.piece = piece->bytes,
-                                               .form = form,
-                                               .view = view,
-                                               .read = PinnedPieces::Read,
-                                               .context = piece});
+  auto sent = frames_->Send(
+      std::move(frame),
+      {.piece = piece->bytes, .form = form, .view = view, .read = PinnedPieces::Read, .context = piece});
   if (!sent.ok()) {
     arrays_->Break(sent.status());
     return sent.status();
   }
+  arrays_bytes_ += form.bytes;
   return std::unique_ptr<DeviceBatch>(std::make_unique<Sent>(*rows_, std::move(sent).value()));
 }
 

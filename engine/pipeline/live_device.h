@@ -7,6 +7,7 @@
 // batch lets go.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -37,6 +38,8 @@ class LiveDevice {
   // the frames.
   Result<std::unique_ptr<DeviceBatch>> Send(DeviceFrames::Taken frame, const BatchView& view);
 
+  uint64_t sent_bytes() const { return rows_->sent_bytes() + arrays_bytes_; }  // so far, of rows and arrays
+
   void Cancel();
   // Before a pass, behind Cancel or an error: what was under way is waited for.
   void Restart();
@@ -48,6 +51,7 @@ class LiveDevice {
 
   const LiveDeviceOptions options_;
   std::unique_ptr<PinnedPieces> arrays_;
+  std::atomic<uint64_t> arrays_bytes_{0};  // that were sent
   std::unique_ptr<DeviceRows> rows_;
   std::unique_ptr<DeviceFrames> frames_;  // goes first, and waits for the copies of all of it
 };

@@ -462,7 +462,10 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                           .batch_nodes_max = plan_.batch_nodes_max,
                           .batch_edges_max = batch_edges_max_,
                           .spec = &options_.spec};
-  if (gpu_ != nullptr) gpu_->Restart();
+  if (gpu_ != nullptr) {
+    gpu_->Restart();
+    resources.device_bytes = gpu_->sent_bytes();
+  }
   QUARRY_RETURN_IF_ERROR(Fill(pass, resources));
   return pass_.Start([&](std::function<void(bool)> on_end) {
     return std::make_unique<LiveStream>(resources, std::move(pass), std::move(on_end));

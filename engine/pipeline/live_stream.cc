@@ -228,6 +228,10 @@ StreamStats LiveStream::stats() const {
   stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
   stats.bytes_useful =
       (now.misses - then.misses + resources_.filled_rows) * resources_.table->geometry().row_bytes;
+  if (resources_.device != nullptr) {
+    stats.device_bytes = resources_.device->sent_bytes() - resources_.device_bytes;
+    stats.device_hits = stats.cache_hits;
+  }
   const double admission_wait = now.admission_wait_seconds - then.admission_wait_seconds;
   stats.extract_seconds = std::max(0.0, stats.extract_seconds - admission_wait);
   stats.extract_wait_seconds += admission_wait;

@@ -52,6 +52,7 @@ struct LiveResources {
   const RoadSpec* spec = nullptr;  // of draws, and whether frames have edge ids
   LoadStats filled;                // reads that brought rows in for this pass before it began
   uint64_t filled_rows = 0;        // so many
+  uint64_t device_bytes = 0;       // that the device had been sent before these
 };
 
 class LiveStream final : public BatchStream {

@@ -130,17 +130,16 @@ std::optional<DeviceDemand> DeviceDemandOf(const LiveRoadOptions& options, const
   if (options.gpu.device == nullptr) return std::nullopt;
   const auto with_margin = [](uint64_t count) { return count + count * kFrameMarginPercent / 100; };
   const uint64_t stride = SlotBytes(options, geometry);
-  return DeviceDemand{
-      .options = {.frames = {.device = options.gpu.device,
-                             .stride = stride,
-                             .element_type = geometry.element_type,
-                             .dim = static_cast<uint32_t>(geometry.dim),
-                             .piece_bytes = PieceForm::BytesMax(0, stride, with_margin(nodes_max),
-                                                                with_margin(edges_max), 0,
-                                                                options.spec.edge_ids)},
-                  .row_pieces = options.extractor_threads + 2},
-      .bytes = options.gpu.bytes,
-      .cache_bytes = options.gpu.cache_bytes};
+  return DeviceDemand{.options = {.frames = {.device = options.gpu.device,
+                                             .stride = stride,
+                                             .element_type = geometry.element_type,
+                                             .dim = static_cast<uint32_t>(geometry.dim),
+                                             .piece_bytes = PieceForm::BytesMax(
+                                                 0, stride, with_margin(nodes_max), with_margin(edges_max), 0,
+                                                 options.spec.edge_ids)},
+                                  .row_pieces = options.extractor_threads + 2},
+                      .bytes = options.gpu.bytes,
+                      .cache_bytes = options.gpu.cache_bytes};
 }
 
 LiveDeviceOptions DeviceOptionsOf(const MemoryDemand& demand, const LiveRoadPlan& plan) {
@@ -182,9 +181,9 @@ Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand) {
 }
 
 std::string LiveRoadPlan::ToString() const {
-  const std::string rows = fmt::format("{} cache + {} in flight ({} batches of up to {} nodes)",
-                                       FormatBytes(cache_bytes), FormatBytes(flight_bytes), batches_in_flight,
-                                       batch_nodes_max);
+  const std::string rows =
+      fmt::format("{} cache + {} in flight ({} batches of up to {} nodes)", FormatBytes(cache_bytes),
+                  FormatBytes(flight_bytes), batches_in_flight, batch_nodes_max);
   const std::string topology =
       fmt::format("{} topology ({})", FormatBytes(topology_in_memory ? topology_bytes : neighbor_cache_bytes),
                   topology_in_memory ? "indices in memory" : "neighbor cache, indices on disk");
@@ -193,8 +192,8 @@ std::string LiveRoadPlan::ToString() const {
                        FormatBytes(fixed_bytes), rows, topology);
   }
   return fmt::format("memory plan: {} = {} fixed + {}; of the device {} = {} + {} of frames",
-                     FormatBytes(total_bytes()), FormatBytes(fixed_bytes), topology, FormatBytes(device_bytes),
-                     rows, FormatBytes(device_bytes - cache_bytes - flight_bytes));
+                     FormatBytes(total_bytes()), FormatBytes(fixed_bytes), topology,
+                     FormatBytes(device_bytes), rows, FormatBytes(device_bytes - cache_bytes - flight_bytes));
 }
 
 }  // namespace quarry

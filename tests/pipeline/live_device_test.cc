@@ -261,6 +261,9 @@ TEST(LiveDeviceTest, ACacheOfAllRowsIsFilledByOneScan) {
     }
     EXPECT_EQ(stream->stats().bytes_useful, pass == 0 ? 1000 * 512u : 0u);
     EXPECT_EQ(stream->stats().cache_hits, stream->stats().cache_lookups);
+    EXPECT_EQ(stream->stats().device_hits, stream->stats().cache_hits);
+    EXPECT_EQ(stream->stats().device_bytes > 1000 * 512, pass == 0) << "rows go there once, blocks each time";
+    EXPECT_GT(stream->stats().device_bytes, 0u);
     stream.reset();
     taker.Check();
   }
