@@ -6,8 +6,7 @@
 //
 // Dense, and not read by a kernel from the staging memory that is mapped: the processor has the bytes at hand, since it has
 // just verified them, and copies them where a road of the host copies them, too. So the disk gets its staging memory back at
-// once, whatever the device is at; rows of the overlay, and rows at any address, go the same way; and copy engines move 1.6
-// times what kernels do through the link (docs/architecture.md "GPUs").
+// once, whatever the device is at; and rows of the overlay, and rows at any address, go the same way.
 //
 // Thread-safe, but for a piece, which is its taker's.
 #pragma once

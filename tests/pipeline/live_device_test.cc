@@ -17,6 +17,7 @@
 #include "quarry/base/units.h"
 #include "quarry/pipeline/live_road.h"
 #include "support/fake_device.h"
+#include "support/instrumented.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -26,6 +27,7 @@ using testing::HasSubstr;
 using testing_util::DeviceCopy;
 using testing_util::DeviceTaker;
 using testing_util::FakeDevice;
+using testing_util::IsInstrumented;
 using testing_util::OpenRoad;
 using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
@@ -147,7 +149,7 @@ TEST(LiveDeviceTest, DeliversWhatTheRoadToMemoryGivesWhateverStays) {
 TEST(LiveDeviceTest, IsOrderedByEventsUnderEverySchedule) {
   World world({.nodes = 400});
   const Batches expected[] = {world.Expected(world.Pass(0)), world.Expected(world.Pass(1))};
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (uint64_t seed = 1; seed <= (IsInstrumented() ? 100 : 1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
     {
@@ -191,7 +193,9 @@ TEST(LiveDeviceTest, IsWrongWithoutItsEvents) {
   ASSERT_OK_AND_ASSIGN(const auto road, world.Road(world.Options(device, 0)));
   // Made before them: one for the cache of the frames, two for each frame, one for each of the other pieces.
   const uint64_t frames = road->plan().frame_count - 2, pieces = 2 + 2;
-  EXPECT_GT(WrongWithout(world, expected, 1 + 2 * frames + pieces), 4u) << "the last piece's copy";
+  if (!IsInstrumented()) {  // it is a race, which a sanitizer finds
+    EXPECT_GT(WrongWithout(world, expected, 1 + 2 * frames + pieces), 4u) << "the last piece's copy";
+  }
   EXPECT_GT(WrongWithout(world, expected, 1 + 2 * frames + pieces + 1), 4u) << "the gather";
 }
 
@@ -284,7 +288,7 @@ TEST(LiveDeviceTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
   }
   for (const bool fails_on : {false, true}) {
     uint64_t failed = 0;
-    for (uint64_t at = 1; at <= calls; ++at) {
+    for (uint64_t at = 1; at <= calls; at += IsInstrumented() ? 5 : 1) {
       SCOPED_TRACE(testing::Message() << "call " << at << (fails_on ? " and all later ones" : ""));
       FakeDevice device({.seed = at, .fail_at = at, .fails_on = fails_on});
       {
@@ -310,7 +314,7 @@ TEST(LiveDeviceTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
       EXPECT_EQ(world.open.budget->used_bytes(), world.open.road->plan().total_bytes());
       if (testing::Test::HasFailure()) return;
     }
-    EXPECT_GT(failed, calls * 3 / 4) << "of " << calls;
+    EXPECT_GT(failed, calls * 3 / (IsInstrumented() ? 20 : 4)) << "of " << calls;
   }
 }
 
