@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "quarry/base/units.h"
+#include "quarry/format/feature_table.h"
 
 namespace quarry {
 
