@@ -18,6 +18,9 @@ constexpr uint64_t kSlotCountMax = (uint64_t{1} << 31) - 1;
 
 inline void Prefetch(const void* address) { __builtin_prefetch(address, 1, 3); }
 
+uint64_t RowsBytes(const FeatureBufferOptions& o) {
+  return o.rows_elsewhere ? 0 : o.slot_count * o.slot_bytes;
+}
 uint64_t TableBytes(const FeatureBufferOptions& o) { return o.node_count * sizeof(uint32_t); }
 uint64_t LogEntries(uint64_t slot_count) { return 2 * slot_count; }
 
@@ -84,9 +87,10 @@ Status FeatureBuffer::WaitForAdmission(std::span<const NodeId> nodes) {
   if (nodes.size() > options_.slot_count) {
     return MakeStatus(Code::kOutOfBudget,
                       "a batch of {} input nodes needs {} of feature rows, the feature buffer holds {} ({}): "
-                      "raise the memory budget by at least {}, or lower the batch size or the fanouts",
+                      "raise {} by at least {}, or lower the batch size or the fanouts",
                       nodes.size(), FormatBytes(nodes.size() * options_.slot_bytes), options_.slot_count,
                       FormatBytes(options_.slot_count * options_.slot_bytes),
+                      options_.rows_elsewhere ? "the device's memory" : "the memory budget",
                       FormatBytes((nodes.size() - options_.slot_count) * options_.slot_bytes));
   }
   const uint64_t ticket = next_ticket_++;
@@ -252,8 +256,7 @@ FeatureBufferStats FeatureBuffer::stats() const {
 }
 
 uint64_t FeatureBuffer::MemoryBytes(const FeatureBufferOptions& options) {
-  return IoBuffer::MappedBytes(options.slot_count * options.slot_bytes) +
-         IoBuffer::MappedBytes(TableBytes(options)) +
+  return IoBuffer::MappedBytes(RowsBytes(options)) + IoBuffer::MappedBytes(TableBytes(options)) +
          IoBuffer::MappedBytes(options.slot_count * sizeof(Slot)) +
          (LogEntries(options.slot_count) + options.slot_count) * sizeof(uint32_t);
 }
@@ -264,7 +267,10 @@ Result<std::unique_ptr<FeatureBuffer>> FeatureBuffer::Make(const FeatureBufferOp
     return MakeStatus(Code::kInvalidArgument, "a feature buffer of {} rows: it holds 1 to {}",
                       options.slot_count, kSlotCountMax);
   }
-  QUARRY_TRY(IoBuffer rows, IoBuffer::Allocate(options.slot_count * options.slot_bytes));
+  IoBuffer rows;
+  if (!options.rows_elsewhere) {
+    QUARRY_TRY(rows, IoBuffer::Allocate(RowsBytes(options)));
+  }
   QUARRY_TRY(IoBuffer table, IoBuffer::Allocate(TableBytes(options)));
   QUARRY_TRY(IoBuffer slots, IoBuffer::Allocate(options.slot_count * sizeof(Slot)));
   return std::unique_ptr<FeatureBuffer>(

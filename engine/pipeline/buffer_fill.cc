@@ -28,8 +28,8 @@ bool ScanPays(const DeviceProfile& device, uint64_t rows, uint64_t table_bytes) 
          static_cast<double>(table_bytes) / device.sequential_bytes_per_second;
 }
 
-Status FillBuffer(FeatureBuffer& buffer, Extractor& extractor, uint64_t row_count, uint64_t chunk_rows,
-                  const std::stop_token& stop, LoadStats& stats) {
+Status FillBuffer(FeatureBuffer& buffer, const RowTarget& target, Extractor& extractor, uint64_t row_count,
+                  uint64_t chunk_rows, const std::stop_token& stop, LoadStats& stats) {
   const ScopedSpan span("fill");
   std::atomic<bool> cancelled{false};
   const std::stop_callback on_stop(stop, [&cancelled] { cancelled = true; });
@@ -40,7 +40,7 @@ Status FillBuffer(FeatureBuffer& buffer, Extractor& extractor, uint64_t row_coun
     std::iota(nodes.begin(), nodes.end(), static_cast<NodeId>(begin));
     slots.resize(nodes.size());
     QUARRY_RETURN_IF_ERROR(buffer.Acquire(nodes, slots, misses, waits));
-    const Status loaded = extractor.Load(RowTarget::In(buffer), nodes, slots, misses, cancelled, stats);
+    const Status loaded = extractor.Load(target, nodes, slots, misses, cancelled, stats);
     if (!loaded.ok()) {
       std::vector<uint32_t> missed;
       for (const uint32_t position : misses) missed.push_back(slots[position]);

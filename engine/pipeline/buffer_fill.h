@@ -21,10 +21,10 @@ uint64_t DistinctNodes(const BatchProbe& probe, uint64_t batches, uint64_t node_
 // Whether reading `rows` of the table's rows, each by a request of its own, takes longer than a scan of the table.
 bool ScanPays(const DeviceProfile& device, uint64_t rows, uint64_t table_bytes);
 
-// Brings in all rows that are not there, `chunk_rows` at a time, in the order of the file; `stats` is added to. Errors
-// as Extractor::Load; kCancelled soon after stop is requested. What had arrived stays.
+// Brings in all rows that are not there, `chunk_rows` at a time, in the order of the file, to where `target` has them;
+// `stats` is added to. Errors as Extractor::Load; kCancelled soon after stop is requested. What had arrived stays.
 // REQUIRES: the buffer retains as many rows as the table has, and nobody else uses it.
-Status FillBuffer(FeatureBuffer& buffer, Extractor& extractor, uint64_t row_count, uint64_t chunk_rows,
-                  const std::stop_token& stop, LoadStats& stats);
+Status FillBuffer(FeatureBuffer& buffer, const RowTarget& target, Extractor& extractor, uint64_t row_count,
+                  uint64_t chunk_rows, const std::stop_token& stop, LoadStats& stats);
 
 }  // namespace quarry

@@ -89,6 +89,9 @@ class DeviceFrames {
   // Rows [first, first + bytes / stride) of the cache, behind whatever still reads them; waits until `rows` was read, so
   // not for use in a batch.
   Status Load(uint64_t first, std::span<const std::byte> rows);
+  // For whoever brings rows into the cache by copies of its own: slot 0, and the stream of the frames' copies.
+  std::byte* slots() const { return Row(0); }
+  gpu::StreamHandle copies() const { return copies_.get(); }
   // Waits until no piece is being read, and all calls of `read` are through.
   void Quiesce();
   // Ends Take, now and from now on, until Restart.

@@ -27,9 +27,11 @@ constexpr unsigned kFlightsPerDepth = 2;
 
 }  // namespace
 
-RowTarget RowTarget::In(FeatureBuffer& buffer) {
-  return {buffer.SlotData(0), buffer.slot_bytes(),
-          [&buffer](std::span<const uint32_t> slots) { buffer.FinishLoad(slots); }};
+RowTarget RowTarget::In(FeatureBuffer& buffer, DeviceRows* on_device) {
+  return {.base = on_device == nullptr ? buffer.SlotData(0) : nullptr,
+          .row_stride = buffer.slot_bytes(),
+          .arrived = [&buffer](std::span<const uint32_t> slots) { buffer.FinishLoad(slots); },
+          .on_device = on_device};
 }
 
 uint64_t Extractor::StagingBytesMin(const FeatureTable& table) {
@@ -79,7 +81,31 @@ Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
     ring_->Drain();
     ring_.reset();
   }
-  if (target.arrived) target.arrived(loaded_);
+  const Status delivered = Deliver(target);
+  return status.ok() ? delivered : status;
+}
+
+// Where the row of a slot is to be written next.
+Result<std::byte*> Extractor::Place(uint32_t slot, const RowTarget& target) {
+  if (target.on_device != nullptr) {
+    if (piece_.memory != nullptr && target.on_device->IsFull(piece_)) {
+      QUARRY_RETURN_IF_ERROR(Deliver(target));
+    }
+    if (piece_.memory == nullptr) {
+      QUARRY_TRY(piece_, target.on_device->Take());
+    }
+  }
+  loaded_.push_back(slot);
+  return target.on_device == nullptr ? target.base + slot * target.row_stride
+                                     : target.on_device->Add(piece_, slot);
+}
+
+// Announces what has been copied; rows for a device are sent there first.
+Status Extractor::Deliver(const RowTarget& target) {
+  Status status;
+  if (piece_.memory != nullptr) status = target.on_device->Send(std::exchange(piece_, {}));
+  if (status.ok() && target.arrived) target.arrived(loaded_);
+  loaded_.clear();
   return status;
 }
 
@@ -94,13 +120,16 @@ Status Extractor::TakeOverlaid(const RowTarget& target) {
     touched_keys_.push_back(i);
   }
   constexpr uint64_t kTaken = ~uint64_t{0};
+  Status placed;
   QUARRY_RETURN_IF_ERROR(options_.overlay->Read(touched_, [&](size_t i, std::span<const std::byte> value) {
+    if (!placed.ok()) return;
     const auto slot = static_cast<uint32_t>(std::exchange(keys_[touched_keys_[i]], kTaken));
-    std::memcpy(target.base + slot * target.row_stride, value.data(), value.size());
-    loaded_.push_back(slot);
+    Result<std::byte*> place = Place(slot, target);
+    placed = place.status();
+    if (placed.ok()) std::memcpy(*place, value.data(), value.size());
   }));
   std::erase(keys_, kTaken);
-  return Status::Ok();
+  return placed;
 }
 
 // Two things go on at once: requests are in flight up to the ring's depth, and rows that have arrived are
@@ -122,10 +151,8 @@ Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& c
       // At once: the device must not wait for the rows of the other reads to be copied.
       QUARRY_RETURN_IF_ERROR(SubmitWhileRoom(stats));
     }
-    if (loaded_.size() >= kAnnounceRows) {
-      if (target.arrived) target.arrived(loaded_);
-      loaded_.clear();
-    }
+    if (target.on_device == nullptr && loaded_.size() >= kAnnounceRows)
+      QUARRY_RETURN_IF_ERROR(Deliver(target));
   }
 }
 
@@ -194,9 +221,8 @@ Status Extractor::CopyRows(const Flight& flight, const RowTarget& target) {
       QUARRY_RETURN_IF_ERROR(table_.VerifyCell(cell, {bytes + begin, geometry.cell_bytes()}));
       verified_cell = cell;
     }
-    std::memcpy(target.base + slot * target.row_stride, bytes + (geometry.RowOffset(node) - flight.offset),
-                geometry.row_bytes);
-    loaded_.push_back(slot);
+    QUARRY_TRY(std::byte* const place, Place(slot, target));
+    std::memcpy(place, bytes + (geometry.RowOffset(node) - flight.offset), geometry.row_bytes);
   }
   return Status::Ok();
 }

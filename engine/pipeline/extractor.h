@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "device_rows.h"
 #include "quarry/base/status.h"
 #include "quarry/cache/feature_buffer.h"
 #include "quarry/io/buffer.h"
@@ -45,9 +46,12 @@ struct RowTarget {
   uint64_t row_stride = 0;
   // Told of slots that have arrived, in portions; may be empty.
   std::function<void(std::span<const uint32_t>)> arrived;
+  // Instead of base: slots of a device. A row has arrived there once it is enqueued, since whatever reads it is enqueued
+  // behind it.
+  DeviceRows* on_device = nullptr;
 
-  // Rows that the buffer waits for, announced to it with FinishLoad.
-  static RowTarget In(FeatureBuffer& buffer);
+  // Rows that the buffer waits for, announced to it with FinishLoad. `on_device`: where they are, unless here.
+  static RowTarget In(FeatureBuffer& buffer, DeviceRows* on_device = nullptr);
 };
 
 class Extractor {
@@ -88,6 +92,8 @@ class Extractor {
   void PlanWindow();
   Status SubmitWhileRoom(LoadStats& stats);
   Status CopyRows(const Flight& flight, const RowTarget& target);
+  Result<std::byte*> Place(uint32_t slot, const RowTarget& target);
+  Status Deliver(const RowTarget& target);
 
   IoBackend& backend_;
   const FeatureTable& table_;
@@ -108,6 +114,7 @@ class Extractor {
   std::vector<ReadRequest> submits_;
   std::vector<uint64_t> done_;
   std::vector<uint32_t> loaded_;      // slots copied, not yet announced
+  DeviceRows::Piece piece_;           // with their rows, where these go to a device
   std::vector<uint64_t> touched_;     // rows that the overlay may have
   std::vector<size_t> touched_keys_;  // where they are in keys_
 };

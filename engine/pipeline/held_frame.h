@@ -21,6 +21,7 @@ struct Frame {
   Block block;
   std::vector<uint32_t> slots;
   std::vector<int64_t> labels;
+  std::unique_ptr<DeviceBatch> on_device;  // null: its rows are in memory
 };
 
 // What a stream's frames have in common; it outlives them.
@@ -56,11 +57,12 @@ class HeldFrame {
     view.index = hold->number_;
     view.labels = hold->frame_->labels;
     view.features = hold->owner_.rows;
-    view.features.slots = hold->frame_->slots;
+    DeviceBatch* const on_device = hold->frame_->on_device.get();
+    if (on_device == nullptr) view.features.slots = hold->frame_->slots;
     ++stats.batches;
     stats.sampled_edges += view.indices.size();
     stats.input_nodes += view.nodes.size();
-    return std::make_unique<Batch>(view, std::move(hold));
+    return std::make_unique<Batch>(view, std::move(hold), on_device);
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "buffer_fill.h"
 #include "extractor.h"
+#include "live_device.h"
 #include "live_stream.h"
 #include "memory_plan.h"
 #include "one_pass.h"
@@ -71,7 +72,6 @@ class LiveRoadImpl final : public LiveRoad {
   Status MeasureTableDevice();
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe(bool may_load);
-  uint64_t ProbedEntriesMax() const;
   uint64_t ProbedEntryBytes() const {
     return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0);
   }
@@ -104,6 +104,7 @@ class LiveRoadImpl final : public LiveRoad {
   std::unique_ptr<NeighborCache> neighbor_caches_[2];
   NeighborSource source_;
   std::unique_ptr<FeatureBuffer> buffer_;
+  std::unique_ptr<LiveDevice> gpu_;  // null without one
   std::vector<std::unique_ptr<NeighborSampler>> samplers_;
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
@@ -276,7 +277,10 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
                          indices_bytes() <= (available - wanted) / 2;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
-  const uint64_t entries_max = ProbedEntriesMax();
+  const uint64_t bytes_max = std::max(budget_.available_bytes(), kProbedBytesAnyway);
+  const uint64_t entries_max =
+      std::min({BlockEntriesMax(options_.spec, topology_->node_count(), topology_->edge_count()),
+                bytes_max / ProbedEntryBytes(), NeighborSource().block_entries_max});
   QUARRY_TRY(const MemoryBudget::Reservation block_reservation,
              budget_.Reserve(std::min(entries_max * ProbedEntryBytes(), budget_.available_bytes()),
                              "the largest batch that is probed"));
@@ -302,23 +306,6 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
                     FormatBytes(entries_max * ProbedEntryBytes()), FormatBytes(budget_.limit_bytes()));
 }
 
-// Seeds and neighbors of a batch that is probed, at most: as the fanouts and the edges have it, or as many as
-// there is memory for.
-uint64_t LiveRoadImpl::ProbedEntriesMax() const {
-  const uint64_t node_count = topology_->node_count();
-  const uint64_t edges = options_.spec.EdgesMax(topology_->edge_count());
-  uint64_t frontier = std::min<uint64_t>(options_.spec.batch_size, node_count);
-  uint64_t entries = frontier;
-  for (const uint64_t fanout : options_.spec.fanouts) {
-    const uint64_t found = std::min(frontier * fanout, edges);
-    entries += found;
-    frontier = std::min(found, node_count);
-  }
-  const uint64_t bytes_max = std::max(budget_.available_bytes(), kProbedBytesAnyway);
-  return std::min(
-      {entries, node_count + edges, bytes_max / ProbedEntryBytes(), NeighborSource().block_entries_max});
-}
-
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   const uint64_t node_count = table_->geometry().row_count;
   MemoryDemand demand;
@@ -327,7 +314,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
-  demand.slot_bytes = RowStride(table_->geometry().element_type, table_->geometry().dim);
+  demand.slot_bytes = SlotBytes(options_, table_->geometry());
   demand.cache_bytes = options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes;
   demand.cache_takes_what_is_left = options_.cache_takes_what_is_left;
   const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
@@ -352,6 +339,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.sampler_threads = options_.sampler_threads;
   demand.extractor_threads = options_.extractor_threads;
   demand.placement = options_.topology_placement;
+  demand.device = DeviceDemandOf(options_, table_->geometry(), nodes_max, edges_max);
   return demand;
 }
 
@@ -364,7 +352,11 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
   QUARRY_TRY(buffer_, FeatureBuffer::Make({.node_count = demand.node_count,
                                            .slot_bytes = demand.slot_bytes,
                                            .slot_count = plan_.slot_count,
-                                           .retained_max = plan_.retained_max}));
+                                           .retained_max = plan_.retained_max,
+                                           .rows_elsewhere = demand.device.has_value()}));
+  if (demand.device) {
+    QUARRY_TRY(gpu_, LiveDevice::Make(DeviceOptionsOf(demand, plan_)));
+  }
   for (unsigned i = 0; i < options_.extractor_threads; ++i) {
     QUARRY_TRY(std::unique_ptr<Extractor> extractor, Extractor::Make(store_.backend(), *table_,
                                                                      {.overlay = overlay_.get(),
@@ -448,8 +440,9 @@ Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
     return Status::Ok();
   }
   const uint64_t misses_before = buffer_->stats().misses;
-  QUARRY_RETURN_IF_ERROR(FillBuffer(*buffer_, *extractors_.front(), geometry.row_count, plan_.batch_nodes_max,
-                                    pass.stop, resources.filled));
+  const RowTarget target = RowTarget::In(*buffer_, gpu_ == nullptr ? nullptr : &gpu_->rows());
+  QUARRY_RETURN_IF_ERROR(FillBuffer(*buffer_, target, *extractors_.front(), geometry.row_count,
+                                    plan_.batch_nodes_max, pass.stop, resources.filled));
   resources.filled_rows = buffer_->stats().misses - misses_before;
   filled_ = true;
   return Status::Ok();
@@ -460,6 +453,7 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass);
   LiveResources resources{.table = table_.get(),
                           .buffer = buffer_.get(),
+                          .device = gpu_.get(),
                           .samplers = samplers_,
                           .extractors = extractors_,
                           .labels = properties_.labels,
@@ -468,6 +462,10 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                           .batch_nodes_max = plan_.batch_nodes_max,
                           .batch_edges_max = batch_edges_max_,
                           .spec = &options_.spec};
+  if (gpu_ != nullptr) {
+    gpu_->Restart();
+    resources.device_bytes = gpu_->sent_bytes();
+  }
   QUARRY_RETURN_IF_ERROR(Fill(pass, resources));
   return pass_.Start([&](std::function<void(bool)> on_end) {
     return std::make_unique<LiveStream>(resources, std::move(pass), std::move(on_end));
@@ -475,16 +473,6 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
 }
 
 }  // namespace
-
-std::string LiveRoadPlan::ToString() const {
-  return fmt::format(
-      "memory plan: {} = {} fixed + {} cache + {} in flight ({} batches of up to {} nodes) + {} topology "
-      "({})",
-      FormatBytes(total_bytes()), FormatBytes(fixed_bytes), FormatBytes(cache_bytes),
-      FormatBytes(flight_bytes), batches_in_flight, batch_nodes_max,
-      FormatBytes(topology_in_memory ? topology_bytes : neighbor_cache_bytes),
-      topology_in_memory ? "indices in memory" : "neighbor cache, indices on disk");
-}
 
 Result<LiveRoadNeed> LiveRoad::Measure(Store& store, MemoryBudget& budget, const LiveRoadOptions& options) {
   return LiveRoadImpl(store, budget, options).Measure();

@@ -19,7 +19,7 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
       frames_(resources.frame_count),
       released_(resources.frame_count),
       owner_{.rows = {.rows = resources.buffer->rows(),
-                      .stride_bytes = resources.buffer->slot_bytes(),
+                      .stride_bytes = resources.device == nullptr ? resources.buffer->slot_bytes() : 0,
                       .element_type = resources.table->geometry().element_type,
                       .dim = static_cast<uint32_t>(resources.table->geometry().dim)},
              .back = released_},
@@ -68,6 +68,7 @@ void LiveStream::Cancel() {
   sampled_.Cancel();
   ready_.Cancel();
   resources_.buffer->Cancel();
+  if (resources_.device != nullptr) resources_.device->Cancel();
 }
 
 // A thread's body was left in its midst, and so was what it had taken of the road.
@@ -117,10 +118,10 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
   }
 }
 
-// Popping and acquiring are one step under admission_: in an ordered pass batches are then admitted in the
+// Popping and admitting are one step under admission_: in an ordered pass batches are then admitted in the
 // order of their numbers, so the batch that the consumer waits for never waits for slots of later ones.
 void LiveStream::RunExtractor(Extractor& extractor) {
-  std::vector<uint32_t> misses, waits;
+  Extraction extraction;
   for (;;) {
     const double start = MonotonicSeconds();
     double popped = start;
@@ -131,18 +132,11 @@ void LiveStream::RunExtractor(Extractor& extractor) {
       next = sampled_.Pop();
       if (!next) return;
       popped = MonotonicSeconds();
-      Frame& frame = *next->frame;
-      frame.slots.resize(frame.block.nodes.size());
-      status = resources_.buffer->Acquire(frame.block.nodes, frame.slots, misses, waits);
+      status = Admit(*next->frame, extraction);
     }
     if (!status.ok()) return Fail(status);
-    Frame& frame = *next->frame;
-    status = InSpan("extract", next->number, [&] { return Load(extractor, frame, misses, waits); });
+    status = InSpan("extract", next->number, [&] { return Load(extractor, *next->frame, extraction); });
     if (!status.ok()) return;
-    frame.labels.clear();
-    for (const NodeId seed : frame.block.view().seeds()) {
-      frame.labels.push_back(resources_.labels.empty() ? -1 : resources_.labels[seed]);
-    }
     auto hold = std::make_unique<HeldFrame>(owner_, next->number, std::move(next->frame));
     {
       MutexLock lock(mutex_);
@@ -153,35 +147,66 @@ void LiveStream::RunExtractor(Extractor& extractor) {
   }
 }
 
+// Takes what the batch will need, so that from here on it waits for no other but those that load rows that it shares.
+Status LiveStream::Admit(Frame& frame, Extraction& extraction) {
+  if (resources_.device != nullptr) {
+    extraction.to_device = resources_.device->TakeFrame();
+    if (extraction.to_device == nullptr) return Status(Code::kCancelled, "the stream was given up");
+  }
+  frame.slots.resize(frame.block.nodes.size());
+  return resources_.buffer->Acquire(frame.block.nodes, frame.slots, extraction.misses, extraction.waits);
+}
+
 void LiveStream::RunReleaser() {
   while (std::optional<std::unique_ptr<Frame>> frame = released_.Pop()) {
+    (*frame)->on_device.reset();
     resources_.buffer->Release((*frame)->slots);
     frames_.Push(*std::move(frame));
   }
 }
 
-// Brings the rows of an acquired frame in. On an error the frame's rows are given back, after the error has
+// Makes an admitted frame a batch. On an error the frame's rows are given back, after the error has
 // been kept: batches that wait for the same rows must not be the first to report.
-Status LiveStream::Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
-                        std::vector<uint32_t>& waits) {
+Status LiveStream::Load(Extractor& extractor, Frame& frame, Extraction& extraction) {
+  FeatureBuffer& buffer = *resources_.buffer;
+  frame.labels.clear();
+  for (const NodeId seed : frame.block.view().seeds()) {
+    frame.labels.push_back(resources_.labels.empty() ? -1 : resources_.labels[seed]);
+  }
+  Status status = LoadRows(extractor, frame, extraction);
+  if (status.ok() && resources_.device != nullptr) {
+    BatchView view = frame.block.view();
+    view.labels = frame.labels;
+    view.features.slots = frame.slots;
+    auto sent = resources_.device->Send(std::move(extraction.to_device), view);
+    status = sent.status();
+    if (sent.ok()) frame.on_device = std::move(sent).value();
+  }
+  if (status.ok()) return status;
+  Fail(status);
+  std::vector<uint32_t> missed;
+  for (const uint32_t position : extraction.misses) missed.push_back(frame.slots[position]);
+  buffer.AbortLoad(missed);
+  buffer.Release(frame.slots);
+  return status;
+}
+
+// Brings the rows of a frame in, and waits for those that other batches bring.
+Status LiveStream::LoadRows(Extractor& extractor, const Frame& frame, Extraction& extraction) {
   FeatureBuffer& buffer = *resources_.buffer;
   LoadStats load;
-  Status status =
-      extractor.Load(RowTarget::In(buffer), frame.block.nodes, frame.slots, misses, cancelled_, load);
+  const RowTarget target =
+      RowTarget::In(buffer, resources_.device == nullptr ? nullptr : &resources_.device->rows());
+  const Status status =
+      extractor.Load(target, frame.block.nodes, frame.slots, extraction.misses, cancelled_, load);
   {
     MutexLock lock(mutex_);
     stats_.feature_bytes_read += load.bytes;
     stats_.read_requests += load.requests;
   }
-  for (uint32_t& position : waits) position = frame.slots[position];
-  if (status.ok()) status = buffer.WaitLoaded(waits);
-  if (status.ok()) return status;
-  Fail(status);
-  std::vector<uint32_t> missed;
-  for (const uint32_t position : misses) missed.push_back(frame.slots[position]);
-  buffer.AbortLoad(missed);
-  buffer.Release(frame.slots);
-  return status;
+  QUARRY_RETURN_IF_ERROR(status);
+  for (uint32_t& position : extraction.waits) position = frame.slots[position];
+  return buffer.WaitLoaded(extraction.waits);
 }
 
 Result<std::unique_ptr<Batch>> LiveStream::Next() {
@@ -203,6 +228,10 @@ StreamStats LiveStream::stats() const {
   stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
   stats.bytes_useful =
       (now.misses - then.misses + resources_.filled_rows) * resources_.table->geometry().row_bytes;
+  if (resources_.device != nullptr) {
+    stats.device_bytes = resources_.device->sent_bytes() - resources_.device_bytes;
+    stats.device_hits = stats.cache_hits;
+  }
   const double admission_wait = now.admission_wait_seconds - then.admission_wait_seconds;
   stats.extract_seconds = std::max(0.0, stats.extract_seconds - admission_wait);
   stats.extract_wait_seconds += admission_wait;

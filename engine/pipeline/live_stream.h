@@ -11,6 +11,9 @@
 // acquires under one latch), so the batch that the consumer waits for never waits for slots that later ones
 // hold.
 //
+// To a device, a batch takes its frame there as it is admitted, its rows go there as they arrive, and "ready" means that
+// all of it is enqueued (live_device.h).
+//
 // The first error of any stage is kept, everything else is cancelled, and Next returns it. Releasing 670
 // thousand rows takes 12 ms (bench_feature_buffer), so a thread of its own does it and not the consumer.
 #pragma once
@@ -23,6 +26,7 @@
 
 #include "extractor.h"
 #include "held_frame.h"
+#include "live_device.h"
 #include "quarry/base/bounded_queue.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
@@ -37,6 +41,7 @@ namespace quarry {
 struct LiveResources {
   const FeatureTable* table = nullptr;
   FeatureBuffer* buffer = nullptr;
+  LiveDevice* device = nullptr;  // that has the buffer's rows; null: they are in memory
   std::span<const std::unique_ptr<NeighborSampler>> samplers;
   std::span<const std::unique_ptr<Extractor>> extractors;
   std::span<const int64_t> labels;  // by node; empty = none
@@ -47,6 +52,7 @@ struct LiveResources {
   const RoadSpec* spec = nullptr;  // of draws, and whether frames have edge ids
   LoadStats filled;                // reads that brought rows in for this pass before it began
   uint64_t filled_rows = 0;        // so many
+  uint64_t device_bytes = 0;       // that the device had been sent before these
 };
 
 class LiveStream final : public BatchStream {
@@ -64,11 +70,18 @@ class LiveStream final : public BatchStream {
   StreamStats stats() const override;
 
  private:
+  // What one extractor is at.
+  struct Extraction {
+    std::vector<uint32_t> misses, waits;
+    DeviceFrames::Taken to_device;
+  };
+
   void RunSampler(NeighborSampler& sampler);
   void RunExtractor(Extractor& extractor);
   void RunReleaser();
-  Status Load(Extractor& extractor, const Frame& frame, const std::vector<uint32_t>& misses,
-              std::vector<uint32_t>& waits);
+  Status Admit(Frame& frame, Extraction& extraction);
+  Status Load(Extractor& extractor, Frame& frame, Extraction& extraction);
+  Status LoadRows(Extractor& extractor, const Frame& frame, Extraction& extraction);
   void Fail(const Status& status) QUARRY_EXCLUDES(mutex_);
   void Break(const Status& why);
   void Cancel();

@@ -2,13 +2,29 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "live_device.h"
 #include "quarry/base/status.h"
 #include "quarry/cache/feature_buffer.h"
+#include "quarry/format/feature_table.h"
 #include "quarry/pipeline/live_road.h"
 
 namespace quarry {
+
+// A device that has the rows. Counts of frames and slots are the plan's.
+struct DeviceDemand {
+  LiveDeviceOptions options;
+  uint64_t bytes = 0;        // that it may give
+  uint64_t cache_bytes = 0;  // part of these for rows that stay, at most
+};
+
+// From row to row, where such a road has them.
+uint64_t SlotBytes(const LiveRoadOptions& options, const FeatureGeometry& geometry);
+// Of a road whose batches have up to so many nodes and edges; nothing without a device.
+std::optional<DeviceDemand> DeviceDemandOf(const LiveRoadOptions& options, const FeatureGeometry& geometry,
+                                           uint64_t nodes_max, uint64_t edges_max);
 
 // What there is to divide and who asks for how much.
 struct MemoryDemand {
@@ -34,9 +50,11 @@ struct MemoryDemand {
   unsigned sampler_threads = 1;
   unsigned extractor_threads = 1;
   LiveRoadOptions::TopologyPlacement placement = LiveRoadOptions::TopologyPlacement::kAuto;
+  // As many rows stay as it has room for, and the cache that is asked for does not count.
+  std::optional<DeviceDemand> device;
 };
 
-// Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down
+// With a device, rows are divided there and all else here; both must fit. Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down
 // to two (one training, one being extracted); topology on disk with two; then the same with one, and with one
 // and the least staging. What is left over when the topology is on disk becomes its neighbor cache.
 // kOutOfBudget names the least budget that would do.
@@ -47,5 +65,8 @@ uint64_t LeastBytes(const MemoryDemand& demand);
 
 // Frames that a pass uses: one for each sampler, each batch in flight, and one sampled ahead.
 uint32_t FrameCount(unsigned sampler_threads, unsigned extractor_threads, uint32_t batches_in_flight);
+
+// What such a plan has on the device.
+LiveDeviceOptions DeviceOptionsOf(const MemoryDemand& demand, const LiveRoadPlan& plan);
 
 }  // namespace quarry

@@ -21,6 +21,18 @@ uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates) {
   return node_count / 8 + candidates * sizeof(NodeId);
 }
 
+uint64_t BlockEntriesMax(const RoadSpec& spec, uint64_t node_count, uint64_t edge_count) {
+  const uint64_t edges = spec.EdgesMax(edge_count);
+  uint64_t frontier = std::min<uint64_t>(spec.batch_size, node_count);
+  uint64_t entries = frontier;
+  for (const uint64_t fanout : spec.fanouts) {
+    const uint64_t found = std::min(frontier * fanout, edges);
+    entries += found;
+    frontier = std::min(found, node_count);
+  }
+  return std::min(entries, node_count + edges);
+}
+
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
                                 uint64_t seed, const std::stop_token& stop) {

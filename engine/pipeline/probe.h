@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/sampling/sampler.h"
 
 namespace quarry {
@@ -21,6 +22,9 @@ struct BatchProbe {
 
 // Bytes that ProbeBatches needs beside sampler and one block.
 uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates);
+
+// Seeds and neighbors of one batch, at most, as the fanouts and the edges have it.
+uint64_t BlockEntriesMax(const RoadSpec& spec, uint64_t node_count, uint64_t edge_count);
 
 // Samples `batches` batches of `batch_size` nodes drawn from the first of the `candidates` (lists of nodes;
 // empty ones are passed over), whose union is taken, and one batch from each of the others. Deterministic by

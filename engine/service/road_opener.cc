@@ -157,6 +157,8 @@ class Opener {
 
   Result<SizedRoad> operator()(const RoadSpec& spec) const {
     LiveRoadOptions options = LiveOptions(spec, snapshot_, stop_);
+    // Rows stay where more of them do: a cache that is larger here is fed from.
+    if (std::min(device_.bytes, device_.cache_bytes) >= spec.cache_bytes) options.gpu = device_;
     if (!region_paid_) {
       options.beside_bytes = [this, &spec](uint64_t nodes_max) {
         const auto bytes = LeastRegionBytes(LargestOf(store_, spec, nodes_max), /*estimated=*/true);

@@ -55,9 +55,11 @@ class DeviceTaker {
   ~DeviceTaker() { device_.Drain(); }
 
   Status Take(const Batch& batch, const TinyGraph& graph) {
-    const BatchView& view = batch.view();
+    return Take(batch, ExpectedCopy(batch.view(), graph));
+  }
+  Status Take(const Batch& batch, DeviceCopy expected) {
     if (batch.on_device() == nullptr) return Status(Code::kInternal, "a batch in memory");
-    Taken taken{.expected = ExpectedCopy(view, graph)};
+    Taken taken{.expected = std::move(expected)};
     const DeviceCopy& want = taken.expected;
     const auto room = [&](uint64_t bytes) {
       return gpu::AllocateMemory(device_, std::max<uint64_t>(bytes, 8));

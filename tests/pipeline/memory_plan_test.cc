@@ -116,6 +116,43 @@ TEST(MemoryPlanTest, NeverPlansMoreThanThereIsAndTheLeastThatItNamesDoes) {
   }
 }
 
+TEST(MemoryPlanTest, ADeviceHasTheRowsAndAsManyStayAsItHasRoomFor) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    MemoryDemand demand = Typical(2 * kGiB);
+    demand.extractor_threads = 1 + static_cast<unsigned>(rng.Below(4));
+    demand.device = DeviceDemand{
+        .options = {.frames = {.stride = demand.slot_bytes, .piece_bytes = 16 * kMiB}, .row_pieces = 4},
+        .bytes = rng.Below(2500) * kMiB,
+        .cache_bytes = rng.Below(2) == 0 ? ~uint64_t{0} : rng.Below(1000) * kMiB};
+    const auto plan = DivideMemory(demand);
+    if (plan.ok()) {
+      const LiveDeviceOptions options = DeviceOptionsOf(demand, *plan);
+      EXPECT_EQ(plan->device_bytes, LiveDevice::DeviceBytes(options));
+      EXPECT_LE(plan->device_bytes, demand.device->bytes);
+      EXPECT_LE(plan->total_bytes(), demand.available_bytes);
+      EXPECT_LE(plan->cache_bytes, demand.device->cache_bytes);
+      EXPECT_GE(plan->slot_count, demand.rows_of_batches[plan->batches_in_flight - 1]);
+      const uint64_t wanted = std::min(demand.node_count, demand.device->cache_bytes / demand.slot_bytes);
+      EXPECT_TRUE(plan->retained_max == wanted ||
+                  plan->device_bytes + 2 * demand.slot_bytes > demand.device->bytes)
+          << "one more would have fitted";
+      continue;
+    }
+    const std::string message(plan.status().message());
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(message, match, std::regex("device's memory.*at least ([0-9]+)MiB")))
+        << message;
+    const uint64_t least = std::stoull(match[1]) * kMiB;
+    ASSERT_GT(least, demand.device->bytes);
+    demand.device->bytes = least;
+    EXPECT_OK(DivideMemory(demand)) << "named " << message;
+    demand.device->bytes -= kMiB;
+    EXPECT_FALSE(DivideMemory(demand).ok()) << "one MiB less would have done: " << message;
+  }
+}
+
 TEST(MemoryPlanTest, ACacheOfWhatIsLeftIsTheLargestThatFits) {
   const uint64_t seed = testing::UnitTest::GetInstance()->random_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

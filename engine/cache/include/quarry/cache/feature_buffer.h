@@ -19,6 +19,8 @@
 // standby, then takes them at once. An admitted batch never waits for slots again, so it completes and is
 // released whatever the others do. A batch larger than the buffer is refused with kOutOfBudget.
 //
+// Rows may lie elsewhere, in a device's memory: the buffer then keeps the account of their slots alone.
+//
 // Thread-safe: one latch, held for about 16 ns a row. Owned by a road; rows are valid while acquired.
 #pragma once
 
@@ -39,6 +41,7 @@ struct FeatureBufferOptions {
   uint64_t slot_bytes = 0;    // distance of two rows, at least a row as encoded
   uint64_t slot_count = 0;    // rows in all, 1..2^31 - 1
   uint64_t retained_max = 0;  // rows that stay valid with no reference, at most slot_count
+  bool rows_elsewhere = false;
 };
 
 struct FeatureBufferStats {
@@ -56,7 +59,9 @@ class FeatureBuffer {
   // kOutOfBudget when the system refuses the memory, kInvalidArgument for a slot_count out of range.
   static Result<std::unique_ptr<FeatureBuffer>> Make(const FeatureBufferOptions& options);
 
-  std::span<const std::byte> rows() const { return rows_.span(); }  // rows of all slots, slot_bytes() apart
+  // Rows of all slots, slot_bytes() apart; empty where they are elsewhere.
+  std::span<const std::byte> rows() const { return rows_.span(); }
+  // REQUIRES: they are here.
   std::byte* SlotData(uint32_t slot) { return rows_.data() + slot * options_.slot_bytes; }
   uint64_t slot_bytes() const { return options_.slot_bytes; }
 

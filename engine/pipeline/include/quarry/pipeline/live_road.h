@@ -11,7 +11,8 @@
 //   flight   what batches_in_flight batches need beyond that, by a few probed batches plus a margin; retained
 //            rows make way for them
 //   topology indices in memory when the rest allows, else on disk with a neighbor cache of what is left
-// When that cannot hold one batch, kOutOfBudget states the least memory that can.
+// When that cannot hold one batch, kOutOfBudget states the least memory that can. With a GPU the feature buffer's rows, cache
+// and flight, lie in its memory, and the budget pays for the rest.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@
 #include "quarry/format/road_spec.h"
 #include "quarry/io/coalesce.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/pipeline/device_target.h"
 #include "quarry/sampling/block.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/store.h"
@@ -54,6 +56,9 @@ struct LiveRoadOptions {
   std::function<uint64_t(uint64_t batch_nodes_max)> beside_bytes = {};
   // spec.cache_bytes does not count: as many rows stay as the budget has room for.
   bool cache_takes_what_is_left = false;
+  // Batches go to this GPU. As many rows stay there as it has room for beside the batches under way, whatever
+  // spec.cache_bytes says.
+  DeviceTarget gpu = {};
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
 
@@ -64,8 +69,11 @@ struct LiveRoadPlan {
   uint64_t flight_bytes = 0;  // the other slot_count - retained_max rows
   uint64_t topology_bytes = 0;
   uint64_t neighbor_cache_bytes = 0;
+  // What is taken of a GPU, which has cache and flight then; 0: there is none.
+  uint64_t device_bytes = 0;
   uint64_t total_bytes() const {
-    return fixed_bytes + cache_bytes + flight_bytes + topology_bytes + neighbor_cache_bytes;
+    return fixed_bytes + (device_bytes > 0 ? 0 : cache_bytes + flight_bytes) + topology_bytes +
+           neighbor_cache_bytes;
   }
 
   bool topology_in_memory = false;
