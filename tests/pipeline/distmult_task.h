@@ -155,6 +155,7 @@ class DistMultTask final : public DeviceEmbeddingTask {
         .edge_count = count,
         .chunk_edges = options_.chunk_edges,
         .chunk_negatives = options_.chunk_negatives,
+        .candidates = 1 + options_.chunk_negatives,
         .slopes = scratch,
         .node_shares = scratch + uint64_t{count} * (1 + options_.chunk_negatives),
         .relation_shares =

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "quarry/gpu/kernel.h"
+#include "quarry/gpu/words.h"
 
 namespace quarry::gpu {
 
@@ -18,7 +19,7 @@ struct AdagradRows {
   float* data;
   uint64_t count;
   uint32_t stride;  // floats from row to row
-  uint32_t dim;
+  Divisor dim;
 
   QUARRY_ON_DEVICE float* Row(uint64_t i) const { return data + i * stride; }
 };
@@ -28,22 +29,23 @@ struct DistMultBatch {
   AdagradRows nodes, relations;  // of one dim
   const uint32_t* edges;         // of each: places of source, relation, destination
   const uint32_t* negatives;     // of each chunk: places of nodes
-  uint32_t edge_count, chunk_edges, chunk_negatives;
+  uint32_t edge_count;
+  Divisor chunk_edges, chunk_negatives;
+  Divisor candidates;  // of an edge: 1 + chunk_negatives
 
   float* slopes;  // [edge][1 + chunk_negatives]: of the loss, along the scores of destination and negatives
   float* node_shares;  // gradients by use: [source of each edge | destination of each edge | negative][dim]
   float* relation_shares;  // [edge][dim]
 
-  QUARRY_ON_DEVICE uint32_t candidates() const { return 1 + chunk_negatives; }
   QUARRY_ON_DEVICE uint64_t chunk_count() const {
-    return (edge_count + uint64_t{chunk_edges} - 1) / chunk_edges;
+    return chunk_edges.Quotient(edge_count + uint64_t{chunk_edges.value()} - 1);
   }
   QUARRY_ON_DEVICE const float* Source(uint64_t edge) const { return nodes.Row(edges[3 * edge]); }
   QUARRY_ON_DEVICE const float* Relation(uint64_t edge) const { return relations.Row(edges[3 * edge + 1]); }
   // Candidate 0 is the edge's destination, the others are the negatives of its chunk.
   QUARRY_ON_DEVICE const float* Candidate(uint64_t edge, uint32_t candidate) const {
     if (candidate == 0) return nodes.Row(edges[3 * edge + 2]);
-    return nodes.Row(negatives[edge / chunk_edges * chunk_negatives + candidate - 1]);
+    return nodes.Row(negatives[chunk_edges.Quotient(edge) * chunk_negatives.value() + candidate - 1]);
   }
 };
 
@@ -51,18 +53,18 @@ struct ScoreDistMult {
   static constexpr char kName[] = "quarry_score_distmult";
   DistMultBatch batch;
 
-  QUARRY_ON_DEVICE uint64_t count() const { return uint64_t{batch.edge_count} * batch.candidates(); }
+  QUARRY_ON_DEVICE uint64_t count() const { return uint64_t{batch.edge_count} * batch.candidates.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t edge = index / batch.candidates();
-    const auto candidate = static_cast<uint32_t>(index % batch.candidates());
+    const uint64_t edge = batch.candidates.Quotient(index);
+    const auto candidate = static_cast<uint32_t>(index - edge * batch.candidates.value());
     const float* const source = batch.Source(edge);
     const float* const relation = batch.Relation(edge);
     const float* const destination = batch.Candidate(edge, candidate);
     float score = 0;
-    for (uint32_t c = 0; c < batch.nodes.dim; ++c) score += source[c] * relation[c] * destination[c];
+    for (uint32_t c = 0; c < batch.nodes.dim.value(); ++c) score += source[c] * relation[c] * destination[c];
     const float sigmoid = 0.5F * (1.0F + score / std::sqrt(1.0F + score * score));
     batch.slopes[index] =
-        candidate == 0 ? sigmoid - 1.0F : sigmoid / static_cast<float>(batch.chunk_negatives);
+        candidate == 0 ? sigmoid - 1.0F : sigmoid / static_cast<float>(batch.chunk_negatives.value());
   }
 };
 
@@ -71,19 +73,19 @@ struct ShareDistMultEdges {
   static constexpr char kName[] = "quarry_share_distmult_edges";
   DistMultBatch batch;
 
-  QUARRY_ON_DEVICE uint64_t count() const { return uint64_t{batch.edge_count} * batch.nodes.dim; }
+  QUARRY_ON_DEVICE uint64_t count() const { return uint64_t{batch.edge_count} * batch.nodes.dim.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint32_t dim = batch.nodes.dim;
-    const uint64_t edge = index / dim;
-    const auto c = static_cast<uint32_t>(index % dim);
-    const float* const slopes = batch.slopes + edge * batch.candidates();
+    const uint64_t edge = batch.nodes.dim.Quotient(index);
+    const auto c = static_cast<uint32_t>(index - edge * batch.nodes.dim.value());
+    const float* const slopes = batch.slopes + edge * batch.candidates.value();
     float weighted = 0;
-    for (uint32_t candidate = 0; candidate < batch.candidates(); ++candidate) {
+    for (uint32_t candidate = 0; candidate < batch.candidates.value(); ++candidate) {
       weighted += slopes[candidate] * batch.Candidate(edge, candidate)[c];
     }
     const float source = batch.Source(edge)[c], relation = batch.Relation(edge)[c];
     batch.node_shares[index] = relation * weighted;
-    batch.node_shares[uint64_t{batch.edge_count} * dim + index] = slopes[0] * (source * relation);
+    batch.node_shares[uint64_t{batch.edge_count} * batch.nodes.dim.value() + index] =
+        slopes[0] * (source * relation);
     batch.relation_shares[index] = source * weighted;
   }
 };
@@ -94,19 +96,17 @@ struct ShareDistMultNegatives {
   DistMultBatch batch;
 
   QUARRY_ON_DEVICE uint64_t count() const {
-    return batch.chunk_count() * batch.chunk_negatives * batch.nodes.dim;
+    return batch.chunk_count() * batch.chunk_negatives.value() * batch.nodes.dim.value();
   }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint32_t dim = batch.nodes.dim;
-    const uint64_t negative = index / dim;
-    const auto c = static_cast<uint32_t>(index % dim);
-    const uint64_t first = negative / batch.chunk_negatives * batch.chunk_edges;
-    const uint64_t end =
-        first + batch.chunk_edges < batch.edge_count ? first + batch.chunk_edges : batch.edge_count;
-    const uint64_t candidate = 1 + negative % batch.chunk_negatives;
+    const uint32_t dim = batch.nodes.dim.value(), chunk_edges = batch.chunk_edges.value();
+    const uint64_t negative = batch.nodes.dim.Quotient(index), c = index - negative * dim;
+    const uint64_t chunk = batch.chunk_negatives.Quotient(negative), first = chunk * chunk_edges;
+    const uint64_t end = first + chunk_edges < batch.edge_count ? first + chunk_edges : batch.edge_count;
+    const uint64_t candidate = 1 + negative - chunk * batch.chunk_negatives.value();
     float share = 0;
     for (uint64_t edge = first; edge < end; ++edge) {
-      share += batch.slopes[edge * batch.candidates() + candidate] *
+      share += batch.slopes[edge * batch.candidates.value() + candidate] *
                (batch.Source(edge)[c] * batch.Relation(edge)[c]);
     }
     batch.node_shares[2 * uint64_t{batch.edge_count} * dim + index] = share;
@@ -122,15 +122,15 @@ struct StepAdagradRows {
   const float* shares;      // [use][dim]
   float learning_rate, epsilon;
 
-  QUARRY_ON_DEVICE uint64_t count() const { return rows.count * rows.dim; }
+  QUARRY_ON_DEVICE uint64_t count() const { return rows.count * rows.dim.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t row = index / rows.dim, c = index % rows.dim;
+    const uint64_t row = rows.dim.Quotient(index), c = index - row * rows.dim.value();
     float gradient = 0;
     for (uint32_t use = offsets[row]; use < offsets[row + 1]; ++use) {
-      gradient += shares[uint64_t{uses[use]} * rows.dim + c];
+      gradient += shares[uint64_t{uses[use]} * rows.dim.value() + c];
     }
     float* const value = rows.Row(row) + c;
-    float* const squares = value + rows.dim;
+    float* const squares = value + rows.dim.value();
     *squares += gradient * gradient;
     *value -= learning_rate * gradient / (std::sqrt(*squares) + epsilon);
   }

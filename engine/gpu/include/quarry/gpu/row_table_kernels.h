@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "quarry/gpu/atomic.h"
 #include "quarry/gpu/kernel.h"
-#include "quarry/gpu/row_kernels.h"
+#include "quarry/gpu/words.h"
 
 namespace quarry::gpu {
 
@@ -65,14 +64,14 @@ struct CopyFoundRows {
   const std::byte* slots;
   std::byte* rows;
   uint64_t row_count;
-  uint32_t chunks;  // of a row, in both
+  Divisor chunks;  // of a row, in both
 
-  QUARRY_ON_DEVICE uint64_t count() const { return row_count * chunks; }
+  QUARRY_ON_DEVICE uint64_t count() const { return row_count * chunks.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint32_t slot = found[index / chunks];
-    if (slot == kNoRowSlot) return;
+    const uint64_t row = chunks.Quotient(index), chunk = index - row * chunks.value();
+    if (found[row] == kNoRowSlot) return;
     reinterpret_cast<Chunk*>(rows)[index] =
-        reinterpret_cast<const Chunk*>(slots)[uint64_t{slot} * chunks + index % chunks];
+        reinterpret_cast<const Chunk*>(slots)[uint64_t{found[row]} * chunks.value() + chunk];
   }
 };
 
@@ -104,17 +103,16 @@ struct RoundRowsToBfloat16 {
   std::byte* rows;
   uint64_t row_count;
   uint64_t stride_bytes;
-  uint32_t dim;
+  Divisor dim;
 
-  QUARRY_ON_DEVICE uint64_t count() const { return row_count * dim; }
+  QUARRY_ON_DEVICE uint64_t count() const { return row_count * dim.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    std::byte* const at = rows + index / dim * stride_bytes + index % dim * sizeof(float);
-    uint32_t bits;
-    memcpy(&bits, at, sizeof(bits));
+    const uint64_t row = dim.Quotient(index), c = index - row * dim.value();
+    auto* const value = reinterpret_cast<float*>(rows + row * stride_bytes) + c;
+    const auto bits = BitsAs<uint32_t>(*value);
     const uint32_t quiet_nan = (bits >> 16) | 0x40;
     const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    bits = ((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded) << 16;
-    memcpy(at, &bits, sizeof(bits));
+    *value = BitsAs<float>(((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded) << 16);
   }
 };
 
