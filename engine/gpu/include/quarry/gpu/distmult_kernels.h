@@ -38,14 +38,14 @@ struct DistMultBatch {
   float* relation_shares;  // [edge][dim]
 
   QUARRY_ON_DEVICE uint64_t chunk_count() const {
-    return chunk_edges.Quotient(edge_count + uint64_t{chunk_edges.value()} - 1);
+    return Divide(edge_count + uint64_t{chunk_edges.value()} - 1, chunk_edges).quotient;
   }
   QUARRY_ON_DEVICE const float* Source(uint64_t edge) const { return nodes.Row(edges[3 * edge]); }
   QUARRY_ON_DEVICE const float* Relation(uint64_t edge) const { return relations.Row(edges[3 * edge + 1]); }
   // Candidate 0 is the edge's destination, the others are the negatives of its chunk.
   QUARRY_ON_DEVICE const float* Candidate(uint64_t edge, uint32_t candidate) const {
     if (candidate == 0) return nodes.Row(edges[3 * edge + 2]);
-    return nodes.Row(negatives[chunk_edges.Quotient(edge) * chunk_negatives.value() + candidate - 1]);
+    return nodes.Row(negatives[Divide(edge, chunk_edges).quotient * chunk_negatives.value() + candidate - 1]);
   }
 };
 
@@ -55,8 +55,7 @@ struct ScoreDistMult {
 
   QUARRY_ON_DEVICE uint64_t count() const { return uint64_t{batch.edge_count} * batch.candidates.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t edge = batch.candidates.Quotient(index);
-    const auto candidate = static_cast<uint32_t>(index - edge * batch.candidates.value());
+    const auto [edge, candidate] = Divide(index, batch.candidates);
     const float* const source = batch.Source(edge);
     const float* const relation = batch.Relation(edge);
     const float* const destination = batch.Candidate(edge, candidate);
@@ -75,8 +74,7 @@ struct ShareDistMultEdges {
 
   QUARRY_ON_DEVICE uint64_t count() const { return uint64_t{batch.edge_count} * batch.nodes.dim.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t edge = batch.nodes.dim.Quotient(index);
-    const auto c = static_cast<uint32_t>(index - edge * batch.nodes.dim.value());
+    const auto [edge, c] = Divide(index, batch.nodes.dim);
     const float* const slopes = batch.slopes + edge * batch.candidates.value();
     float weighted = 0;
     for (uint32_t candidate = 0; candidate < batch.candidates.value(); ++candidate) {
@@ -100,13 +98,13 @@ struct ShareDistMultNegatives {
   }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
     const uint32_t dim = batch.nodes.dim.value(), chunk_edges = batch.chunk_edges.value();
-    const uint64_t negative = batch.nodes.dim.Quotient(index), c = index - negative * dim;
-    const uint64_t chunk = batch.chunk_negatives.Quotient(negative), first = chunk * chunk_edges;
+    const auto [negative, c] = Divide(index, batch.nodes.dim);
+    const auto [chunk, place] = Divide(negative, batch.chunk_negatives);
+    const uint64_t first = chunk * chunk_edges;
     const uint64_t end = first + chunk_edges < batch.edge_count ? first + chunk_edges : batch.edge_count;
-    const uint64_t candidate = 1 + negative - chunk * batch.chunk_negatives.value();
     float share = 0;
     for (uint64_t edge = first; edge < end; ++edge) {
-      share += batch.slopes[edge * batch.candidates.value() + candidate] *
+      share += batch.slopes[edge * batch.candidates.value() + 1 + place] *
                (batch.Source(edge)[c] * batch.Relation(edge)[c]);
     }
     batch.node_shares[2 * uint64_t{batch.edge_count} * dim + index] = share;
@@ -124,7 +122,7 @@ struct StepAdagradRows {
 
   QUARRY_ON_DEVICE uint64_t count() const { return rows.count * rows.dim.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t row = rows.dim.Quotient(index), c = index - row * rows.dim.value();
+    const auto [row, c] = Divide(index, rows.dim);
     float gradient = 0;
     for (uint32_t use = offsets[row]; use < offsets[row + 1]; ++use) {
       gradient += shares[uint64_t{uses[use]} * rows.dim.value() + c];

@@ -68,7 +68,7 @@ struct CopyFoundRows {
 
   QUARRY_ON_DEVICE uint64_t count() const { return row_count * chunks.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t row = chunks.Quotient(index), chunk = index - row * chunks.value();
+    const auto [row, chunk] = Divide(index, chunks);
     if (found[row] == kNoRowSlot) return;
     reinterpret_cast<Chunk*>(rows)[index] =
         reinterpret_cast<const Chunk*>(slots)[uint64_t{found[row]} * chunks.value() + chunk];
@@ -107,7 +107,7 @@ struct RoundRowsToBfloat16 {
 
   QUARRY_ON_DEVICE uint64_t count() const { return row_count * dim.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t row = dim.Quotient(index), c = index - row * dim.value();
+    const auto [row, c] = Divide(index, dim);
     auto* const value = reinterpret_cast<float*>(rows + row * stride_bytes) + c;
     const auto bits = BitsAs<uint32_t>(*value);
     const uint32_t quiet_nan = (bits >> 16) | 0x40;
