@@ -1,5 +1,6 @@
 // Computation on a device, and the travels of its batches.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -78,7 +79,8 @@ class DevicePlace final : public ComputePlace {
         sizes_(task.sizes()),
         frame_bytes_(FrameBytes(specs_, sizes_)) {}
 
-  // Everything that can fail for want of memory.
+  // What comes before the first batch: all that can fail for want of memory, of the host and of the device.
+  Status Pin();
   Status Allocate();
 
   bool has_transfers() const override { return true; }
@@ -131,10 +133,14 @@ class DevicePlace final : public ComputePlace {
   gpu::Stream to_device_, compute_, to_host_;                   // go first: what they run uses what is above
 };
 
+Status DevicePlace::Pin() {
+  QUARRY_TRY(host_, IoBuffer::Allocate(FlightCount(options_) * frame_bytes_));
+  QUARRY_TRY(pinned_, gpu::PinMemory(device_, {host_.data(), FlightCount(options_) * frame_bytes_}));
+  return Status::Ok();
+}
+
 Status DevicePlace::Allocate() {
   const unsigned flights = FlightCount(options_);
-  QUARRY_TRY(host_, IoBuffer::Allocate(flights * frame_bytes_));
-  QUARRY_TRY(pinned_, gpu::PinMemory(device_, {host_.data(), flights * frame_bytes_}));
   QUARRY_TRY(memory_, gpu::AllocateMemory(device_, flights * frame_bytes_));
   QUARRY_TRY(scratch_, gpu::AllocateMemory(device_, std::max<uint64_t>(sizes_.scratch_bytes, 1)));
   for (gpu::Stream* stream : {&to_device_, &compute_, &to_host_}) {
@@ -157,7 +163,7 @@ Status DevicePlace::Allocate() {
       QUARRY_TRY(event, gpu::MakeEvent(device_, /*timed=*/true));
     }
   }
-  return Status::Ok();
+  return device_.Synchronize(compute_.get());  // the caches are empty
 }
 
 template <typename Work>
@@ -282,14 +288,9 @@ Status DevicePlace::TransferBack(EmbeddingFlight& flight) {
 // A device that refuses to be waited for is asked once more: one that is lost has nothing under way.
 void DevicePlace::Drain() {
   for (const gpu::Stream* stream : {&to_device_, &compute_, &to_host_}) {
+    if (!*stream) continue;
     if (!device_.Synchronize(stream->get()).ok()) static_cast<void>(device_.Synchronize(stream->get()));
   }
-}
-
-// An out-of-memory status of the device, and what would have been enough.
-Status NameTheLeast(const Status& status, std::string_view need) {
-  if (status.code() != Code::kOutOfBudget) return status;
-  return MakeStatus(Code::kOutOfBudget, "{}: {}", need, status.message());
 }
 
 }  // namespace
@@ -310,6 +311,7 @@ DevicePipelineBytes DevicePipelineMemory(std::span<EmbeddingTable* const> tables
 Result<std::unique_ptr<EmbeddingPipeline>> MakeDeviceEmbeddingPipeline(
     std::span<EmbeddingTable* const> tables, DeviceEmbeddingTask& task, gpu::Device& device,
     uint64_t memory_bytes, const EmbeddingPipelineOptions& options) {
+  assert(task.sizes().rows.size() == tables.size());
   EmbeddingPipelineOptions least = options;
   least.batches_in_flight = 1;
   const DeviceTaskSizes sizes = task.sizes();
@@ -323,9 +325,11 @@ Result<std::unique_ptr<EmbeddingPipeline>> MakeDeviceEmbeddingPipeline(
     return MakeStatus(Code::kOutOfBudget, "{}: there are {}", need, FormatBytes(memory_bytes));
   }
   auto place = std::make_unique<DevicePlace>(tables, task, device, options);
+  QUARRY_RETURN_IF_ERROR(place->Pin());
   if (const Status status = place->Allocate(); !status.ok()) {
     place->Drain();
-    return NameTheLeast(status, need);
+    if (status.code() != Code::kOutOfBudget) return status;
+    return MakeStatus(Code::kOutOfBudget, "{}: {}", need, status.message());
   }
   return MakeEmbeddingPipeline(
       tables, [&task](EmbeddingItem& item) { return task.Prepare(item); }, std::move(place), options);
