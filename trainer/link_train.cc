@@ -32,6 +32,7 @@ EmbeddingPipelineStats Since(const EmbeddingPipelineStats& before, EmbeddingPipe
     stats.stages[i].batches -= before.stages[i].batches;
     stats.stages[i].busy_seconds -= before.stages[i].busy_seconds;
     stats.stages[i].wait_seconds -= before.stages[i].wait_seconds;
+    stats.stages[i].device_seconds -= before.stages[i].device_seconds;
   }
   stats.rows_computed -= before.rows_computed;
   stats.rows_replaced -= before.rows_replaced;

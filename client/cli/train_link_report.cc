@@ -17,7 +17,9 @@ namespace {
 // Keeps the fields in the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kStageNames[kEmbeddingStageCount] = {"prepare", "compute", "update"};
+// Those of computation on the CPU.
+constexpr EmbeddingStage kStages[] = {EmbeddingStage::kPrepare, EmbeddingStage::kCompute,
+                                      EmbeddingStage::kUpdate};
 
 void AddMetrics(const std::string& prefix, const std::optional<LinkEvaluation>& evaluation, Json& json) {
   const auto add = [&](const std::string& suffix, double LinkMetrics::*metric) {
@@ -36,9 +38,10 @@ void AddWork(const EmbeddingPipelineStats& stats, Json& json) {
   json["rows_replaced"] = stats.rows_replaced;
   json["cache_rows_peak"] = stats.cache_rows_peak;
   json["cache_bytes_peak"] = stats.cache_bytes_peak;
-  for (size_t i = 0; i < kEmbeddingStageCount; i++) {
-    json[fmt::format("{}_seconds", kStageNames[i])] = stats.stages[i].busy_seconds;
-    json[fmt::format("{}_wait_seconds", kStageNames[i])] = stats.stages[i].wait_seconds;
+  for (const EmbeddingStage stage : kStages) {
+    const char* const name = kEmbeddingStageNames[static_cast<size_t>(stage)];
+    json[fmt::format("{}_seconds", name)] = stats.stage(stage).busy_seconds;
+    json[fmt::format("{}_wait_seconds", name)] = stats.stage(stage).wait_seconds;
   }
 }
 

@@ -1,7 +1,9 @@
 // Every kernel, compiled for devices: one image with code for sm_80, sm_90, and PTX for what comes after
 // (engine/gpu/CMakeLists.txt), which Device::Launch finds functions in by name.
 #include "quarry/gpu/block_kernels.h"
+#include "quarry/gpu/distmult_kernels.h"
 #include "quarry/gpu/row_kernels.h"
+#include "quarry/gpu/row_table_kernels.h"
 
 namespace quarry::gpu {
 namespace {
@@ -46,5 +48,15 @@ QUARRY_KERNEL(quarry_aggregate_float32_by_1, AggregateRowsBy<Float32Code, 1>)
 
 QUARRY_KERNEL(quarry_write_edges, WriteEdges)
 QUARRY_KERNEL(quarry_widen_ids, WidenIds)
+
+QUARRY_KERNEL(quarry_find_newer_rows, FindNewerRows)
+QUARRY_KERNEL(quarry_copy_found_rows, CopyFoundRows)
+QUARRY_KERNEL(quarry_insert_rows, InsertRows)
+QUARRY_KERNEL(quarry_round_rows_to_bfloat16, RoundRowsToBfloat16)
+
+QUARRY_KERNEL(quarry_score_distmult, ScoreDistMult)
+QUARRY_KERNEL(quarry_share_distmult_edges, ShareDistMultEdges)
+QUARRY_KERNEL(quarry_share_distmult_negatives, ShareDistMultNegatives)
+QUARRY_KERNEL(quarry_step_adagrad_rows, StepAdagradRows)
 
 }  // namespace quarry::gpu

@@ -418,7 +418,10 @@ TEST(EmbeddingPipelineTest, AccountsEveryStage) {
   Training training(workload, {}, slow_compute);
   ASSERT_OK(training.pipeline->Run(0, 30));
   const EmbeddingPipelineStats stats = training.pipeline->stats();
-  for (const EmbeddingStageStats& stage : stats.stages) EXPECT_EQ(stage.batches, 30u);
+  for (const auto stage : {EmbeddingStage::kPrepare, EmbeddingStage::kCompute, EmbeddingStage::kUpdate}) {
+    EXPECT_EQ(stats.stage(stage).batches, 30u);
+  }
+  EXPECT_EQ(stats.stage(EmbeddingStage::kTransfer).batches, 0u) << "there is no device";
   EXPECT_GT(stats.stage(EmbeddingStage::kCompute).busy_seconds, 0.030);
   EXPECT_GT(stats.stage(EmbeddingStage::kPrepare).wait_seconds, 0) << "it waits for batches to leave";
   EXPECT_GT(stats.rows_replaced, 0u);

@@ -111,4 +111,16 @@ class Divisor {
   uint64_t reciprocal_ = 0;       // 2^64 / value, rounded up
 };
 
+// One dividend by itself.
+struct Division {
+  uint64_t quotient;
+  uint32_t remainder;
+};
+QUARRY_ON_DEVICE inline Division Divide(uint64_t dividend, const Divisor& divisor) {
+  uint64_t quotients[1];
+  uint32_t remainders[1];
+  divisor.Divide(dividend, 0, quotients, remainders);
+  return {quotients[0], remainders[0]};
+}
+
 }  // namespace quarry::gpu

@@ -1,10 +1,14 @@
-// EmbeddingPipeline: training of embedding tables in three stages (dissertation §3.1, whose two transfers to
-// and from a device have no place where rows are computed on by the CPU that read them), kept exact by
+// EmbeddingPipeline: training of embedding tables in the stages of the dissertation's §3.1, kept exact by
 // optimistic asynchrony control (§3.2, quarry/embedding/oac.h).
 //
-//   prepare  workers              row ids of the batch; Begin, Read
-//   compute  the caller's thread  Validate, gradients and updates, timestamp, Insert
-//   update   workers              Write, Finish
+//   prepare        workers              row ids of the batch; Begin, Read
+//   transfer       workers              rows to the device
+//   compute        the caller's thread  Validate, gradients and updates, timestamp, Insert
+//   transfer back  workers              rows from the device
+//   update         workers              Write, Finish
+//
+// The two transfers are those of tasks that compute on a device (device_task.h); where the CPU that read the rows computes
+// on them, there are none.
 //
 // A batch may touch several tables (nodes, relations): it has a RowBlock of each, and one timestamp. All
 // tables share one computation order and one CommitTracker; each has a ValidationCache.
@@ -16,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,6 +45,7 @@ struct EmbeddingPipelineOptions {
   unsigned batches_in_flight = 8;
   unsigned staleness = 4;
   unsigned prepare_workers = 1, update_workers = 1;
+  unsigned transfer_workers = 1;           // of each of the two transfers, where there are any
   int64_t last_timestamp = kNeverWritten;  // the checkpoint's from which training resumes
 };
 
@@ -68,14 +74,18 @@ class EmbeddingTask {
   virtual Status Compute(EmbeddingItem& item) = 0;
 };
 
-enum class EmbeddingStage : uint8_t { kPrepare, kCompute, kUpdate };
-inline constexpr size_t kEmbeddingStageCount = 3;
+enum class EmbeddingStage : uint8_t { kPrepare, kTransfer, kCompute, kTransferBack, kUpdate };
+inline constexpr const char* kEmbeddingStageNames[] = {"prepare", "transfer", "compute", "transfer_back",
+                                                       "update"};
+inline constexpr size_t kEmbeddingStageCount = std::size(kEmbeddingStageNames);
 
 // Seconds are summed over the workers of a stage.
 struct EmbeddingStageStats {
   uint64_t batches = 0;
   double busy_seconds = 0;
   double wait_seconds = 0;  // for the stage before; of prepare: for a batch to leave the pipeline
+  // The device's own time with the batches, by its clock: of the two copies, and of compute.
+  double device_seconds = 0;
 };
 
 // Totals since the pipeline was made.
