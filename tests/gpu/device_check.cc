@@ -4,7 +4,8 @@
 //
 //   gpu_device_check [--device N] [--size ROWS] [--seed S] [NAME]...       (NAME: checks whose names contain it)
 //
-// compute-sanitizer runs over it with --size 100.
+// compute-sanitizer --report-api-errors no --error-exitcode 1 --leak-check full gpu_device_check --size 100
+// (and --tool racecheck, synccheck) checks the kernels' accesses; errors of calls are provoked here.
 #include <fmt/format.h>
 
 #include <chrono>
