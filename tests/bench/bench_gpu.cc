@@ -1,5 +1,5 @@
 // What a GPU moves and what a call costs, each beside its limit, measured in the same run. For a machine that has a GPU
-// and nothing else of Quarry: it needs the C library, libstdc++, and the libfmt and libspdlog that lie beside it.
+// and nothing else of Quarry: it needs the C library, libstdc++, and the libraries that lie beside it.
 //
 //   bench_gpu [--device N] [--quick] [--json]
 //

@@ -1,6 +1,6 @@
 // Checks a GPU: every kernel against the processor, every call of gpu::Device and its errors, and that its memory is as
 // free in the end as at the start. One line a check; exit code 1 when one fails. For a machine that has a GPU and nothing
-// else of Quarry: it needs the C library, libstdc++, and the libfmt and libspdlog that lie beside it.
+// else of Quarry: it needs the C library, libstdc++, and the libraries that lie beside it.
 //
 //   gpu_device_check [--device N] [--size ROWS] [--seed S] [NAME]...       (NAME: checks whose names contain it)
 //
