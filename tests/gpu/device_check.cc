@@ -1,10 +1,11 @@
 // Checks a GPU: every kernel against the processor, every call of gpu::Device and its errors, and that its memory is as
 // free in the end as at the start. One line a check; exit code 1 when one fails. For a machine that has a GPU and nothing
-// else of Quarry: it needs the C library, libstdc++, and the libfmt and libspdlog that lie beside it.
+// else of Quarry: it needs the C library, libstdc++, and the libraries that lie beside it.
 //
 //   gpu_device_check [--device N] [--size ROWS] [--seed S] [NAME]...       (NAME: checks whose names contain it)
 //
-// compute-sanitizer runs over it with --size 100.
+// compute-sanitizer --report-api-errors no --error-exitcode 1 --leak-check full gpu_device_check --size 100
+// (and --tool racecheck, synccheck) checks the kernels' accesses; errors of calls are provoked here.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -59,19 +60,19 @@ bool IsNamed(const Options& options, std::string_view name) {
 Result<int> CheckAll(const Options& options) {
   QUARRY_TRY(const auto device, gpu::OpenDevice(static_cast<int>(options.device)));
   const gpu::DeviceFacts& facts = device->facts();
-  fmt::print("device {}: {}, sm_{}, {} multiprocessors, {}, CUDA {}.{}, PCIe {} x{}, {}\n", facts.ordinal,
-             facts.name, facts.capability, facts.multiprocessors, FormatBytes(facts.memory_bytes),
-             facts.driver / 1000, facts.driver % 1000 / 10, facts.pcie_generation, facts.pcie_width,
-             facts.bus_id);
+  fmt::print("device {}: {}, sm_{}, {} multiprocessors, {}, CUDA {}.{}, PCIe {} x{} (0: unknown), {}\n",
+             facts.ordinal, facts.name, facts.capability, facts.multiprocessors,
+             FormatBytes(facts.memory_bytes), facts.driver / 1000, facts.driver % 1000 / 10,
+             facts.pcie_generation, facts.pcie_width, facts.bus_id);
   int failed = 0, passed = 0;
   std::optional<uint64_t> free_at_start;
-  // The first round is for the driver, which keeps what it allocates for modules and streams.
+  // The first round is for the driver, which keeps some of what it allocates for modules, streams and launches.
   for (const bool counts : {false, true}) {
     for (const DeviceCheck& check : testing_util::DeviceChecks()) {
       if (!IsNamed(options, check.name)) continue;
       QUARRY_TRY(const auto stream, gpu::MakeStream(*device));
       DeviceCheckContext context{
-          .device = *device, .stream = stream.get(), .seed = options.seed, .size = counts ? options.size : 1};
+          .device = *device, .stream = stream.get(), .seed = options.seed, .size = options.size};
       const auto start = std::chrono::steady_clock::now();
       const Status status = check.run(context);
       if (!counts) continue;
@@ -83,7 +84,7 @@ Result<int> CheckAll(const Options& options) {
     }
     QUARRY_TRY(const uint64_t free_bytes, device->FreeBytes());
     if (counts) {
-      const bool same = free_bytes == *free_at_start;
+      const bool same = free_bytes >= *free_at_start;
       fmt::print("{}  {:<40} {} free, {} at the start\n", same ? "PASS" : "FAIL", "MemoryIsAsFreeAsBefore",
                  FormatBytes(free_bytes), FormatBytes(*free_at_start));
       ++(same ? passed : failed);

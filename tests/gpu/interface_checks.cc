@@ -134,8 +134,6 @@ QUARRY_DEVICE_CHECK(MisuseIsRefused) {
   std::vector<Page> host(1);
   QUARRY_RETURN_IF_ERROR(
       Refused(device.Unpin(host.front().bytes), Code::kIoError, "unpinned what was not pinned"));
-  QUARRY_RETURN_IF_ERROR(Refused(device.MappedAddress(host.front().bytes).status(), Code::kIoError,
-                                 "mapped what was not pinned"));
   QUARRY_TRY(const auto pinned, PinMemory(device, BytesOf(host)));
   QUARRY_RETURN_IF_ERROR(Refused(device.Pin(BytesOf(host)), Code::kIoError, "pinned twice"));
   QUARRY_TRY(const auto untimed, MakeEvent(device, false));
