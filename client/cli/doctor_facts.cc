@@ -21,7 +21,11 @@
 
 #include "quarry/base/process.h"
 #include "quarry/base/processor_quota.h"
+#include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/gpu/device.h"
+#include "quarry/gpu/handles.h"
+#include "quarry/gpu/rates.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
 
@@ -106,6 +110,24 @@ void TryDirect(PlaceFacts& facts) {
   }
 }
 
+// Pinned for a moment, as frames are.
+constexpr uint64_t kPinnedBytes = 64 * kMiB;
+
+void AskGpus(MachineFacts& facts) {
+  const Result<int> count = gpu::CountDevices();
+  facts.gpu_status = count.status();
+  for (int i = 0; count.ok() && i < *count && facts.gpu_status.ok(); ++i) {
+    const Result<std::unique_ptr<gpu::Device>> device = gpu::OpenDevice(i);
+    facts.gpu_status = device.status();
+    if (!device.ok()) return;
+    MachineFacts::Gpu& found = facts.gpus.emplace_back();
+    found.facts = (*device)->facts();
+    const Result<gpu::HostPages> pages = gpu::HostPages::Map(kPinnedBytes);
+    const Status pinned = pages.ok() ? gpu::PinMemory(**device, pages->bytes()).status() : pages.status();
+    found.pin_error = pinned.message();
+  }
+}
+
 }  // namespace
 
 std::string FindProgram(const std::string& name) {
@@ -139,6 +161,7 @@ MachineFacts AskMachine() {
   facts.f16c = flags.contains("f16c");
   facts.avx512 = flags.contains("avx512f");
   facts.gnuplot = FindProgram("gnuplot");
+  AskGpus(facts);
   return facts;
 }
 

@@ -150,6 +150,45 @@ Finding JudgeGnuplot(const MachineFacts& facts) {
       .what = "gnuplot", .value = "not there", .fix = "quarry plot needs it: apt-get install gnuplot-nox"};
 }
 
+// Nothing needs one; what is there should work. The link's generation is not judged: a device that idles lowers it.
+constexpr unsigned kLinkWidthMin = 8;
+
+std::vector<Finding> JudgeGpus(const MachineFacts& facts) {
+  if (!facts.gpu_status.ok()) {
+    Finding finding{.what = "GPU", .value = std::string(facts.gpu_status.message())};
+    if (facts.gpu_status.code() == Code::kUnsupported) return {finding};  // none was installed
+    finding.verdict = Verdict::kSlow;
+    finding.fix =
+        "there is a driver that does not work: nvidia-smi may tell more; without it training is the "
+        "processor's";
+    return {finding};
+  }
+  if (facts.gpus.empty()) return {{.what = "GPU", .value = "none: the driver finds no device"}};
+  std::vector<Finding> findings;
+  for (const MachineFacts::Gpu& gpu : facts.gpus) {
+    const gpu::DeviceFacts& device = gpu.facts;
+    const std::string link = device.pcie_width == 0 ? "a link of unknown width"
+                             : device.pcie_generation == 0
+                                 ? fmt::format("PCIe x{}", device.pcie_width)
+                                 : fmt::format("PCIe {} x{}", device.pcie_generation, device.pcie_width);
+    Finding finding{.what = fmt::format("GPU {}", device.ordinal),
+                    .value = fmt::format("{}, {}, sm_{}, driver of CUDA {}.{}, {}", device.name,
+                                         FormatBytes(device.memory_bytes), device.capability,
+                                         device.driver / 1000, device.driver % 1000 / 10, link)};
+    if (!gpu.pin_error.empty()) {
+      finding.verdict = Verdict::kSlow;
+      finding.value += fmt::format("; no memory can be pinned for it: {}", gpu.pin_error);
+      finding.fix =
+          "copies wait for the processor without it: raise the memlock limit, as by ulimit -l unlimited";
+    } else if (device.pcie_width != 0 && device.pcie_width < kLinkWidthMin) {
+      finding.verdict = Verdict::kSlow;
+      finding.fix = "rows go to it over few lanes: put it into a slot with 16";
+    }
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
 Finding JudgeFileSystem(const PlaceFacts& facts) {
   Finding finding{.what = "file system", .value = fmt::format("{} at {}", facts.file_system, facts.path)};
   for (const std::string_view remote : {"nfs", "cifs", "smb3", "fuse", "9p", "ceph", "lustre"}) {
@@ -237,9 +276,12 @@ std::string ChosenOf(const std::string& modes) {
 }
 
 std::vector<Finding> JudgeMachine(const MachineFacts& facts) {
-  return {JudgeKernel(facts),    JudgeUring(facts),     JudgeMemlock(facts), JudgeFiles(facts),
-          JudgeMemory(facts),    JudgeHugePages(facts), JudgeDefrag(facts),  JudgePages(facts),
-          JudgeProcessor(facts), JudgeGnuplot(facts)};
+  std::vector<Finding> findings = {JudgeKernel(facts), JudgeUring(facts),  JudgeMemlock(facts),
+                                   JudgeFiles(facts),  JudgeMemory(facts), JudgeHugePages(facts),
+                                   JudgeDefrag(facts), JudgePages(facts),  JudgeProcessor(facts),
+                                   JudgeGnuplot(facts)};
+  for (Finding& finding : JudgeGpus(facts)) findings.push_back(std::move(finding));
+  return findings;
 }
 
 std::vector<Finding> JudgePlace(const PlaceFacts& facts) {

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "quarry/base/status.h"
+#include "quarry/gpu/device.h"
+
 namespace quarry::cli {
 
 // Facts of the kernel, the process's limits, and the processor. Text that the system did not tell is empty.
@@ -25,6 +28,13 @@ struct MachineFacts {
   unsigned processors = 0;
   bool avx2 = false, f16c = false, avx512 = false;
   std::string gnuplot;  // its path
+  // Devices for training, and why there are none, or why they do not work.
+  struct Gpu {
+    gpu::DeviceFacts facts;
+    std::string pin_error;  // why no memory of the host can be pinned for it; empty: it can
+  };
+  std::vector<Gpu> gpus;
+  Status gpu_status;
 };
 
 // Facts of the file system under a path, and the device under that.

@@ -15,6 +15,7 @@ namespace quarry::gpu {
 namespace {
 
 constexpr uint64_t kHugePage = 2 * kMiB, kLeastRow = 64;
+constexpr uint64_t kPiece = 16 * kMiB;  // larger ones are no faster
 // Runs that do not count: clocks rise while they last.
 constexpr int kWarmRuns = 6;
 constexpr double kWarmSeconds = 0.01;
@@ -98,6 +99,7 @@ Result<double> RateMeter::Seconds(const std::function<Status(StreamHandle)>& enq
 }
 
 Result<double> RateMeter::CopyIn(uint64_t piece_bytes) {
+  piece_bytes = std::min<uint64_t>(piece_bytes, host().size());
   const uint64_t bytes = RoundDown(host().size(), piece_bytes);
   QUARRY_TRY(const double seconds, Seconds([&](StreamHandle stream) {
                for (uint64_t at = 0; at < bytes; at += piece_bytes) {
@@ -110,6 +112,7 @@ Result<double> RateMeter::CopyIn(uint64_t piece_bytes) {
 }
 
 Result<double> RateMeter::CopyOut(uint64_t piece_bytes) {
+  piece_bytes = std::min<uint64_t>(piece_bytes, host().size());
   const uint64_t bytes = RoundDown(host().size(), piece_bytes);
   QUARRY_TRY(const double seconds, Seconds([&](StreamHandle stream) {
                for (uint64_t at = 0; at < bytes; at += piece_bytes) {
@@ -122,6 +125,7 @@ Result<double> RateMeter::CopyOut(uint64_t piece_bytes) {
 }
 
 Result<double> RateMeter::CopyBothWays(uint64_t piece_bytes) {
+  piece_bytes = std::min<uint64_t>(piece_bytes, host().size() / 2);
   const uint64_t half = RoundDown(host().size() / 2, piece_bytes);
   QUARRY_TRY(const double seconds, Seconds([&](StreamHandle stream) {
                QUARRY_RETURN_IF_ERROR(device_.Record(forked_.get(), stream));
@@ -171,6 +175,21 @@ Result<double> RateMeter::GatherFrom(const std::byte* rows, uint64_t bytes, uint
                                stream);
              }));
   return static_cast<double>(count * row_bytes) / seconds;
+}
+
+Result<GpuRates> MeasureGpu(Device& device, const RateOptions& options) {
+  QUARRY_TRY(const std::unique_ptr<RateMeter> meter, RateMeter::Make(device, options));
+  GpuRates rates{.name = device.facts().name};
+  QUARRY_TRY(rates.copy_in_bytes_per_second, meter->CopyIn(kPiece));
+  QUARRY_TRY(rates.copy_out_bytes_per_second, meter->CopyOut(kPiece));
+  QUARRY_TRY(rates.copy_within_bytes_per_second, meter->CopyWithin());
+  for (const uint64_t row_bytes : {64, 256, 512, 1024, 3072}) {
+    QUARRY_TRY(const double mapped, meter->GatherMapped(row_bytes));
+    QUARRY_TRY(const double gathered, meter->Gather(row_bytes));
+    rates.mapped_rows.push_back({row_bytes, mapped});
+    rates.gathered_rows.push_back({row_bytes, gathered});
+  }
+  return rates;
 }
 
 Result<const uint32_t*> RateMeter::RandomRows(uint64_t count, uint64_t limit) {

@@ -298,6 +298,7 @@ TEST_F(AdminCliTest, DoctorLooksAtThisMachine) {
     if (finding["verdict"] != "ok") {
       EXPECT_FALSE(finding["fix"].get<std::string>().empty()) << finding;
     }
+    if (finding["what"].get<std::string>().starts_with("GPU")) subjects.insert("GPU");
     if (finding["what"] == "page size") {
       EXPECT_EQ(finding["value"], "4.00 KiB");
     }
@@ -309,7 +310,7 @@ TEST_F(AdminCliTest, DoctorLooksAtThisMachine) {
   EXPECT_THAT(subjects,
               testing::IsSupersetOf({"kernel", "io_uring", "memlock limit", "open files limit", "memory",
                                      "huge pages", "huge page defrag", "page size", "processors", "gnuplot",
-                                     "file system", "O_DIRECT", "free space", "device"}));
+                                     "GPU", "file system", "O_DIRECT", "free space", "device"}));
   for (const auto& entry : fs::directory_iterator(root_ / "db")) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("doctor")) << "it leaves nothing behind";
   }

@@ -118,6 +118,42 @@ TEST(DoctorTest, LockedMemoryMattersToOldKernelsOnly) {
   EXPECT_EQ(OfMachine("memlock limit", unlimited).value, "unlimited");
 }
 
+TEST(DoctorTest, DevicesAreToldAsTheyAre) {
+  const Finding none = OfMachine("GPU", [](MachineFacts& facts) {
+    facts.gpu_status = Status(Code::kUnsupported, "no CUDA driver: libcuda.so.1: cannot open");
+  });
+  EXPECT_EQ(none.verdict, Verdict::kOk);
+  EXPECT_THAT(none.value, HasSubstr("no CUDA driver"));
+  EXPECT_THAT(Of(JudgeMachine(GoodMachine()), "GPU").value, HasSubstr("finds no device"));
+  const Finding broken = OfMachine("GPU", [](MachineFacts& facts) {
+    facts.gpu_status = Status(Code::kIoError, "start CUDA: CUDA_ERROR_UNKNOWN (999): unknown error");
+  });
+  EXPECT_EQ(broken.verdict, Verdict::kSlow);
+  EXPECT_THAT(broken.fix, HasSubstr("nvidia-smi"));
+
+  const auto with = [](unsigned width, const std::string& pin_error) {
+    return [=](MachineFacts& facts) {
+      facts.gpus = {{.facts = {.ordinal = 0,
+                               .name = "NVIDIA H100",
+                               .driver = 13010,
+                               .capability = 90,
+                               .memory_bytes = 80 * kGiB,
+                               .pcie_generation = 5,
+                               .pcie_width = width},
+                     .pin_error = pin_error}};
+    };
+  };
+  const Finding good = OfMachine("GPU 0", with(16, ""));
+  EXPECT_EQ(good.verdict, Verdict::kOk);
+  EXPECT_EQ(good.value, "NVIDIA H100, 80.0 GiB, sm_90, driver of CUDA 13.1, PCIe 5 x16");
+  EXPECT_EQ(OfMachine("GPU 0", with(0, "")).verdict, Verdict::kOk);  // a virtual machine may not tell
+  EXPECT_EQ(OfMachine("GPU 0", with(4, "")).verdict, Verdict::kSlow);
+  const Finding unpinned = OfMachine("GPU 0", with(16, "not permitted"));
+  EXPECT_EQ(unpinned.verdict, Verdict::kSlow);
+  EXPECT_THAT(unpinned.value, HasSubstr("not permitted"));
+  EXPECT_THAT(unpinned.fix, HasSubstr("memlock"));
+}
+
 TEST(DoctorTest, AQuotaBelowTheProcessorsIsTold) {
   const auto value = [](unsigned quota) {
     return OfMachine("processors",

@@ -60,6 +60,21 @@ TEST(RateMeterTest, EveryCallMayFail) {
   EXPECT_LE(unheard, 2);
 }
 
+TEST(MeasureGpuTest, GivesEveryRate) {
+  FakeDevice device({.seed = 1});
+  ASSERT_OK_AND_ASSIGN(const GpuRates rates, MeasureGpu(device, kSmall));
+  EXPECT_EQ(rates.name, device.facts().name);
+  EXPECT_GT(rates.copy_in_bytes_per_second, 0);
+  EXPECT_GT(rates.copy_out_bytes_per_second, 0);
+  EXPECT_GT(rates.copy_within_bytes_per_second, 0);
+  for (const auto* const rows : {&rates.mapped_rows, &rates.gathered_rows}) {
+    EXPECT_EQ(rows->size(), 5);
+    for (const RowRate& rate : *rows) EXPECT_GT(rate.bytes_per_second, 0);
+  }
+  EXPECT_EQ(device.misuses(), "");
+  EXPECT_EQ(device.held(), 0);
+}
+
 // The kernel reads rows at random, and all numbers are within the table.
 TEST(RateMeterTest, RowsAreRandom) {
   FakeDevice device({.seed = 1});

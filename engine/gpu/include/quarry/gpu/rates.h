@@ -10,6 +10,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/gpu/device.h"
@@ -81,5 +84,17 @@ class RateMeter {
   Stream stream_, other_stream_;
   Event begin_, end_, forked_, joined_;
 };
+
+// What people are told of a device: bytes a second, as RateMeter counts them.
+struct RowRate {
+  uint64_t row_bytes = 0;
+  double bytes_per_second = 0;
+};
+struct GpuRates {
+  std::string name;
+  double copy_in_bytes_per_second = 0, copy_out_bytes_per_second = 0, copy_within_bytes_per_second = 0;
+  std::vector<RowRate> mapped_rows, gathered_rows;
+};
+Result<GpuRates> MeasureGpu(Device& device, const RateOptions& options);
 
 }  // namespace quarry::gpu
