@@ -103,10 +103,7 @@ struct AggregateRowsBy {
 
   QUARRY_ON_DEVICE uint64_t count() const { return targets * pieces.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    uint64_t targets_read[1];
-    uint32_t pieces_read[1];
-    pieces.Divide(index, 0, targets_read, pieces_read);
-    const uint64_t target = targets_read[0], piece = pieces_read[0];
+    const uint64_t target = pieces.Quotient(index), piece = index - target * pieces.value();
     float* out = to + target * dim * (self_apart ? 2 : 1) + piece * kWidth;
     float sums[kWidth] = {};
     const auto self = Load(target, piece);
