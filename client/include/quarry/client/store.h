@@ -29,6 +29,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/client/sql.h"
+#include "quarry/client/stream_device.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/format/wire_maintenance.h"
@@ -63,13 +64,6 @@ class Rows {
 // A mini-batch, read in place, and checked: its arrays are a block. Valid until it dies, which must be before
 // its stream does.
 using quarry::Batch;
-
-// Where the batches of a stream go: to a GPU (Batch::on_device), rather than to memory.
-struct StreamDevice {
-  int ordinal = -1;                     // as the driver counts devices; negative: to memory
-  uint64_t bytes = 0;                   // the most that is taken of its memory; 0: half of what is free
-  uint64_t cache_bytes = ~uint64_t{0};  // part of these for rows that stay between batches, at most
-};
 
 // One road. For one thread at a time: threads that share its batches take turns at Next. Processes share or
 // split the batches of a road as a group (wire::StreamMode), which a server has; an embedded store has none
@@ -130,12 +124,8 @@ class Store {
   virtual Result<wire::Description> Describe() = 0;
   virtual Result<std::unique_ptr<Rows>> Lookup(const wire::Lookup& request) = 0;
   virtual Result<std::unique_ptr<Batch>> Sample(const wire::Sample& request) = 0;  // without labels, features
-  // kUnsupported of a device for a server's streams, where no driver is found, and of a Quarry built without kernels.
   virtual Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request,
-                                                     const StreamDevice& device) = 0;
-  Result<std::unique_ptr<Stream>> OpenStream(const wire::OpenStream& request) {
-    return OpenStream(request, StreamDevice{});
-  }
+                                                     const StreamDevice& device = {}) = 0;
   virtual Result<std::unique_ptr<Snapshot>> TakeSnapshot() = 0;
   // Rows of several tables, visible together under the timestamp that comes back. `number` is the store's.
   virtual Result<uint64_t> Put(const wire::Put& request) = 0;
@@ -167,8 +157,7 @@ class Store {
   // Stats, and a server's sessions and streams; an embedded store lists neither.
   virtual Result<wire::ServerStatus> ServerStatus() = 0;
   virtual Status Ping() = 0;
-  // The database behind an embedded store, for what there is no call here; null of a server's. Lives as long
-  // as the store.
+  // The database behind an embedded store, which lives as long, for what there is no call here; null of a server's.
   virtual Database* database() { return nullptr; }
   // Does what keeps the database in order (wire_maintenance.h), within the memory of this store: a check of all
   // of it, a compaction, a checkpoint, an export, a layout, a calibration. Others read and write meanwhile. Faults that a
