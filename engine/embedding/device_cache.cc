@@ -80,7 +80,7 @@ DeviceValidationCache::DeviceValidationCache(gpu::Device& device, const Embeddin
   found_ = reinterpret_cast<uint32_t*>(base + layout.found);
 }
 
-Status DeviceValidationCache::Validate(const CommitTracker::Ticket& ticket, const DeviceRows& rows,
+Status DeviceValidationCache::Validate(const CommitTracker::Ticket& ticket, const DeviceRowBlock& rows,
                                        uint64_t* replaced) {
   assert(rows.count <= capacity_.rows_max);
   Evict(ticket.safe_to_evict);
@@ -102,7 +102,7 @@ Status DeviceValidationCache::Validate(const CommitTracker::Ticket& ticket, cons
   return gpu::Run(device_, copy, stream_);
 }
 
-Status DeviceValidationCache::Insert(const DeviceRows& rows, int64_t timestamp) {
+Status DeviceValidationCache::Insert(const DeviceRowBlock& rows, int64_t timestamp) {
   assert(timestamp > newest_ && "timestamps ascend");
   newest_ = timestamp;
   if (rows.count == 0) return Status::Ok();

@@ -105,8 +105,8 @@ class DevicePlace final : public ComputePlace {
   struct Frame {
     std::byte* host = nullptr;
     std::byte* device = nullptr;
-    FrameLayout layout;            // of its batch
-    std::vector<DeviceRows> rows;  // by table
+    FrameLayout layout;                // of its batch
+    std::vector<DeviceRowBlock> rows;  // by table
     gpu::Event begun[std::size(kTimed)], ended[std::size(kTimed)];
   };
 

@@ -29,7 +29,7 @@ class CacheThere {
   }
 
   uint64_t Validate(const CommitTracker::Ticket& ticket, RowBlock& block) {
-    const DeviceRows rows = Send(block);
+    const DeviceRowBlock rows = Send(block);
     auto* const replaced = reinterpret_cast<uint64_t*>(memory_.get().data());
     EXPECT_OK(device_.Fill(memory_.get().data(), 0, sizeof(uint64_t), stream_.get()));
     EXPECT_OK(cache_->Validate(ticket, rows, replaced));
@@ -39,7 +39,7 @@ class CacheThere {
     return count;
   }
   Status Insert(const RowBlock& block) {
-    const DeviceRows rows = Send(block);
+    const DeviceRowBlock rows = Send(block);
     const Status status = cache_->Insert(rows, block.timestamps.empty() ? 0 : block.timestamps[0]);
     EXPECT_OK(device_.Synchronize(stream_.get()));  // before the pinned memory has the next block
     return status;
@@ -65,7 +65,7 @@ class CacheThere {
     return TimestampsAt(count) + (count * sizeof(int64_t) + 15) / 16 * 16;
   }
 
-  DeviceRows Send(const RowBlock& block) {
+  DeviceRowBlock Send(const RowBlock& block) {
     const uint64_t count = block.ids.size(), stride = DeviceRowStride(spec_);
     std::memcpy(host_.data() + 16, block.ids.data(), count * sizeof(RowId));
     std::memcpy(host_.data() + TimestampsAt(count), block.timestamps.data(), count * sizeof(int64_t));

@@ -69,7 +69,7 @@ class DistMultTask final : public DeviceEmbeddingTask {
   }
 
   // The same batch on the processor, of rows that lie as a device has them. For the oracle.
-  void ComputeHere(const DistMultEdges& edges, std::span<const DeviceRows> blocks) const {
+  void ComputeHere(const DistMultEdges& edges, std::span<const DeviceRowBlock> blocks) const {
     std::vector<float> scratch(ScratchFloats(options_.edges));
     static_cast<void>(RunKernels(edges, blocks, edges.words.data(), scratch.data(), [](const auto& kernel) {
       for (uint64_t i = 0; i < kernel.count(); ++i) kernel(i);
@@ -139,12 +139,12 @@ class DistMultTask final : public DeviceEmbeddingTask {
     return places;
   }
 
-  static gpu::AdagradRows Rows(const EmbeddingSpec& spec, const DeviceRows& rows) {
+  static gpu::AdagradRows Rows(const EmbeddingSpec& spec, const DeviceRowBlock& rows) {
     return {.data = rows.rows, .count = rows.count, .stride = DeviceRowStride(spec), .dim = spec.dim};
   }
 
   template <typename RunKernel>
-  Status RunKernels(const DistMultEdges& edges, std::span<const DeviceRows> blocks, const uint32_t* words,
+  Status RunKernels(const DistMultEdges& edges, std::span<const DeviceRowBlock> blocks, const uint32_t* words,
                     float* scratch, const RunKernel& run) const {
     const uint32_t count = edges.edge_count, negatives = edges.chunk_count * options_.chunk_negatives;
     const gpu::DistMultBatch batch = {
@@ -217,7 +217,7 @@ class SerialDistMult {
     DistMultEdges edges;
     task_.Draw(batch, blocks, edges);
     std::vector<float> floats[2];
-    DeviceRows rows[2];
+    DeviceRowBlock rows[2];
     for (size_t t = 0; t < 2; ++t) {
       const size_t dim = specs_[t].dim, stride = DeviceRowStride(specs_[t]);
       floats[t].resize(blocks[t].ids.size() * stride);

@@ -29,7 +29,7 @@ inline uint32_t DeviceRowStride(const EmbeddingSpec& spec) {
 }
 
 // Rows of a batch in device memory, as a RowBlock has them.
-struct DeviceRows {
+struct DeviceRowBlock {
   const RowId* ids = nullptr;  // unique
   int64_t* timestamps = nullptr;
   float* rows = nullptr;  // aligned to 16 bytes, DeviceRowStride floats each
@@ -53,10 +53,10 @@ class DeviceValidationCache {
                                                              gpu::StreamHandle stream);
 
   // Enqueues what ValidationCache::Validate does. `replaced`, in device memory, goes up by the rows that were.
-  Status Validate(const CommitTracker::Ticket& ticket, const DeviceRows& rows, uint64_t* replaced);
+  Status Validate(const CommitTracker::Ticket& ticket, const DeviceRowBlock& rows, uint64_t* replaced);
   // Enqueues that these rows, as they are once all that is enqueued is through, come in with this timestamp, which is
   // larger than all before. kOutOfBudget for more rows than its capacity.
-  Status Insert(const DeviceRows& rows, int64_t timestamp);
+  Status Insert(const DeviceRowBlock& rows, int64_t timestamp);
 
   // Versions of rows that are not safe to evict.
   uint64_t row_count() const { return row_count_; }

@@ -31,9 +31,9 @@ struct DeviceTaskSizes {
 
 // A batch in device memory.
 struct DeviceEmbeddingBatch {
-  std::span<const DeviceRows> blocks;  // by table
-  const std::byte* payload = nullptr;  // aligned to 16 bytes
-  std::byte* scratch = nullptr;        // that of all batches, which compute one after the other; to 256 bytes
+  std::span<const DeviceRowBlock> blocks;  // by table
+  const std::byte* payload = nullptr;      // aligned to 16 bytes
+  std::byte* scratch = nullptr;  // that of all batches, which compute one after the other; to 256 bytes
 };
 
 // The training itself. An error from any of these calls ends the run.
