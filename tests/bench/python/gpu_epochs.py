@@ -1,6 +1,6 @@
-"""Epochs of a PyG GraphSAGE on a GPU from a database that the GPU's memory does not hold: `./dev bench gpu epochs`.
+"""Epochs of a PyG GraphSAGE on a GPU from a database that the GPU's memory does not hold: `./dev bench gpu epochs FOLDER`.
 
-gpu_epochs.py FOLDER [--nodes N] [--train-share S] [--layers L] [--hidden H] [--epochs E] [--caches LIST] [--batches N] [--keep]
+gpu_epochs.py FOLDER [--nodes N] [--train-share S] [--layers L] [--hidden H] [--epochs E] [--caches LIST] [--memory SIZE] [--keep]
 
 FOLDER: a file system of disk (or memory, where the disk is not to be the limit) for graph.db. Beside each other, in one run:
   device     all features in the GPU's memory, blocks too: what computing and gathering alone take
@@ -120,7 +120,6 @@ def main() -> None:
         link = link_rate()
         dim, classes = db["feature"].shape[1], db.num_classes
         fanouts = FANOUTS[asked.layers]
-        free = torch.cuda.mem_get_info()[0]
 
         def run(name: str, batches: Callable[[], Iterator[Any]], loader: Any = None) -> None:
             trainer = Trainer(dim, asked.hidden, classes, asked.layers)
@@ -161,7 +160,6 @@ def main() -> None:
                 by_torch = Loader(db, fanouts, asked.batch, "train", shuffle=True, plan=True, cache=cache, device="cuda", gpu_memory=0)
                 run("pinned", lambda: iter(by_torch), by_torch)
                 by_torch._stream.close()
-        left = free - torch.cuda.mem_get_info()[0]
     base = rows[0]["seconds"]
     print(f"\ndisk {disk / 1e9:.2f} GB/s, link {link / 1e9:.2f} GB/s, {rows[0]['batches']} batches of {asked.batch}, {asked.layers} layers of {asked.hidden}")
     print(f"{'cache':>8} {'s/epoch':>8} {'/device':>8} {'busy':>6} {'disk GB':>8} {'/limit':>7} {'link GB':>8} {'of link':>8} {'hits':>6}")
@@ -173,7 +171,7 @@ def main() -> None:
         print(line)
     if not asked.keep:
         shutil.rmtree(path)
-    print(json.dumps({"rows": rows, "disk": disk, "link": link, "device_bytes_left": left, "gpu": torch.cuda.get_device_name(), "cores": os.cpu_count()}))
+    print(json.dumps({"rows": rows, "disk": disk, "link": link, "gpu": torch.cuda.get_device_name(), "cores": os.cpu_count()}))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def main() -> None:
     free = torch.cuda.mem_get_info()[0]
     with quarry.open(path, memory=asked.memory) as db:
         rate = db.calibrate(force=True)
-        disk = float(rate.get("bandwidth_bytes_per_second", 0))
+        disk = float(rate.get("sequential_bytes_per_second", 0))
         link = link_rate()
 
         def loader(**options: Any) -> Loader:
