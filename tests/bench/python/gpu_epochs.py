@@ -138,7 +138,7 @@ def main() -> None:
             for name in list(db.layouts):
                 db.drop_layout(name)
             start = time.perf_counter()
-            loader = Loader(db, fanouts, asked.batch, "train", shuffle=True, plan=True, cache=cache, device="cuda", gpu_memory="40GiB", gpu_cache="100%")
+            loader = Loader(db, fanouts, asked.batch, "train", shuffle=True, plan=True, cache=cache, device="cuda", gpu_cache="100%")
             loader._open()
             print(f"plan with a cache of {cache}: {time.perf_counter() - start:.1f} s", flush=True)
             if number == 0:

@@ -70,7 +70,6 @@ def main() -> None:
     path = graph(asked.folder, asked.nodes, asked.train_share)
     print(f"graph: {time.perf_counter() - start:.1f} s", flush=True)
     rows: list[dict[str, Any]] = []
-    free = torch.cuda.mem_get_info()[0]
     with quarry.open(path, memory=asked.memory) as db:
         rate = db.calibrate(force=True)
         disk = float(rate.get("sequential_bytes_per_second", 0))
@@ -102,7 +101,6 @@ def main() -> None:
             print(json.dumps(rows[-1]), flush=True)
             if batches._stream is not None:
                 batches._stream.close()
-    left = free - torch.cuda.mem_get_info()[0]
     print(f"\ndisk {disk / 1e9:.2f} GB/s, link {link / 1e9:.2f} GB/s, {rows[0]['batches']} batches of {asked.batch}, fanouts {FANOUTS}")
     print(f"{'buffer':>8} {'s/epoch':>8} {'hits':>6} {'disk GB':>8} {'at least s':>10} {'link GB':>8} {'at least s':>10}")
     for row in rows:
@@ -112,7 +110,7 @@ def main() -> None:
         )
     if not asked.keep:
         shutil.rmtree(path)
-    print(json.dumps({"rows": rows, "disk": disk, "link": link, "device_bytes_left": left, "gpu": torch.cuda.get_device_name()}))
+    print(json.dumps({"rows": rows, "disk": disk, "link": link, "gpu": torch.cuda.get_device_name()}))
 
 
 if __name__ == "__main__":
