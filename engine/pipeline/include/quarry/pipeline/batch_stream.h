@@ -27,7 +27,7 @@ struct StreamStats {
       0;  // input_nodes x row bytes that were not already in memory (cache misses x row bytes)
   uint64_t read_requests = 0;
   uint64_t cache_lookups = 0;
-  uint64_t cache_hits = 0;  // lookups that cost no read: row in memory, or being read for another batch
+  uint64_t cache_hits = 0;    // lookups that cost no read: row in memory, or being read for another batch
   uint64_t device_bytes = 0;  // that went to a device, rows and arrays of blocks
   uint64_t device_hits = 0;   // part of cache_hits: rows that stay there
   double sample_seconds = 0, sample_wait_seconds = 0;    // wait: output queue full
