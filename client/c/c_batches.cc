@@ -45,6 +45,10 @@ Status Open(quarry_store* store, Road road, const quarry_stream_options* options
       {"snapshot", "device", "padding_of_device", "device_bytes", "device_cache_bytes"}));
   QUARRY_RETURN_IF_ERROR(TakeOptions(given, open));
   open.snapshot = quarry::client::IdOf(given.snapshot);
+  if (given.device < 0) {
+    return MakeStatus(Code::kUsage, "device {}: 1 + a GPU's ordinal, or 0, which leaves batches in memory",
+                      given.device);
+  }
   // Where nothing is said, the number before the first: none, and as many as can be.
   const quarry::client::StreamDevice device = {
       .ordinal = given.device - 1, .bytes = given.device_bytes, .cache_bytes = given.device_cache_bytes - 1};

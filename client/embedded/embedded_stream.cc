@@ -1,5 +1,6 @@
 #include "embedded_stream.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -18,10 +19,12 @@ class RoadStream final : public Stream {
   // where the road has them.
   RoadStream(OpenedRoad opened, OpenedDevice device)
       : device_(std::move(device)), opened_(std::move(opened)) {
-    if (device_.device == nullptr) {
+    if (device_.device == nullptr || opened_.all_on_device) {
       opened_.region.Release();
     } else {
-      feed_.emplace(device_.target, opened_.region.bytes() / 2);
+      DeviceTarget left = device_.target;
+      left.bytes -= std::min(left.bytes, opened_.device_bytes);
+      feed_.emplace(left, opened_.region.bytes() / 2);
     }
   }
 

@@ -18,7 +18,7 @@ namespace quarry::gpu {
 struct Driver {
   cuda::Api api;
 
-  // What an error of the driver is as a Status; ok for kSuccess. `what` was asked for: "allocate memory". Of memory that
+  // What an error of the driver is as a Status; ok for kSuccess. `what` was asked for: "allocate memory". Where memory
   // ran out the caller says more.
   Status Fault(cuda::Error error, std::string_view what) const;
 };

@@ -41,7 +41,7 @@ class ComputePlace {
   virtual Status TransferBack(EmbeddingFlight& flight) = 0;
   // Waits until nothing is under way that a run has left behind which an error ended.
   virtual void Drain() = 0;
-  // Of all validation caches.
+  // All validation caches'.
   virtual uint64_t cache_rows() const = 0;
   virtual uint64_t cache_bytes() const = 0;
 };

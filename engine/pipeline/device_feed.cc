@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <numeric>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -67,19 +70,24 @@ std::unique_ptr<BatchStream> DeviceFeed::Feed(std::unique_ptr<BatchStream> strea
 Status DeviceFeed::Enlarge(const FeatureView& features, uint64_t bytes) {
   buffers_.reset();  // which waits for what is under way
   auto buffers = std::make_unique<Buffers>();
+  const auto options_for = [&](uint64_t piece_bytes) {
+    return DeviceFramesOptions{
+        .device = target_.device,
+        .stride = std::max<uint64_t>(sizeof(float), RowStride(features.element_type, features.dim)),
+        .element_type = features.element_type,
+        .dim = features.dim,
+        .piece_bytes = piece_bytes};
+  };
   buffers->piece_bytes = std::max(bytes, std::min(bytes + bytes / 4, bytes_max_));
+  if (DeviceFrames::DeviceBytes(options_for(buffers->piece_bytes)) > target_.bytes)
+    buffers->piece_bytes = bytes;
   if (buffers->piece_bytes > bytes_max_) {
     return MakeStatus(
         Code::kOutOfBudget,
         "a batch on its way to the device takes {} of pinned memory, more than the {} that its stream has",
         FormatBytes(bytes), FormatBytes(bytes_max_));
   }
-  const DeviceFramesOptions options = {
-      .device = target_.device,
-      .stride = std::max<uint64_t>(sizeof(float), RowStride(features.element_type, features.dim)),
-      .element_type = features.element_type,
-      .dim = features.dim,
-      .piece_bytes = buffers->piece_bytes};
+  const DeviceFramesOptions options = options_for(buffers->piece_bytes);
   if (const uint64_t device_bytes = DeviceFrames::DeviceBytes(options); device_bytes > target_.bytes) {
     return MakeStatus(
         Code::kOutOfBudget,
@@ -110,8 +118,15 @@ Result<std::unique_ptr<Batch>> DeviceFeed::Send(std::unique_ptr<Batch> batch, ui
     QUARRY_RETURN_IF_ERROR(Enlarge(features, form.bytes));
   }
   Buffers& buffers = *buffers_;
-  // Neither waits for long: the batches before have been let go.
-  Buffers::Piece* const piece = *buffers.idle.Pop();
+  // Neither waits for long, as the batches before have been let go; a lost device gives no piece back.
+  constexpr std::chrono::milliseconds kBetween(1);
+  constexpr uint32_t kLooksBeforeCheck = 100;
+  std::optional<Buffers::Piece*> idle = buffers.idle.TryPop();
+  for (uint32_t looks = 1; !idle; idle = buffers.idle.TryPop(), ++looks) {
+    if (looks % kLooksBeforeCheck == 0) QUARRY_RETURN_IF_ERROR(buffers.frames->Check());
+    std::this_thread::sleep_for(kBetween);
+  }
+  Buffers::Piece* const piece = *idle;
   DeviceFrames::Taken frame = buffers.frames->Take();
   buffers.slots.resize(rows);
   if (rows > 0) {

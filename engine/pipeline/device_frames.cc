@@ -83,7 +83,7 @@ class DeviceFrames::Sent final : public DeviceBatch {
   Sent(DeviceFrames& frames, Taken frame, const Sending& sending)
       : frames_(frames), frame_(std::move(frame)), sending_(sending) {}
   ~Sent() override {
-    // Rows enter the cache whoever trains on the batch. Where that fails, so does whatever is asked of the device next.
+    // Rows enter the cache whoever trains on the batch. Where that fails, the next Send says so.
     if (frame_ != nullptr) static_cast<void>(frames_.Write(*frame_, sending_, nullptr, frames_.own_.get()));
   }
   Status WriteTo(const DeviceOutputs& outputs, void* stream) override {
@@ -144,7 +144,16 @@ void DeviceFrames::GiveBack::operator()(Frame* frame) const { frames->free_->Pus
 DeviceFrames::Taken DeviceFrames::Take() { return {free_->Pop().value_or(nullptr), {this}}; }
 uint32_t DeviceFrames::FirstSlot(const Frame& frame) { return static_cast<uint32_t>(frame.first_slot); }
 void DeviceFrames::Cancel() { free_->Cancel(); }
+Status DeviceFrames::Check() { return options_.device->FreeBytes().status(); }
+Status DeviceFrames::broken() const {
+  MutexLock lock(mutex_);
+  return broken_;
+}
 void DeviceFrames::Restart() {
+  {
+    MutexLock lock(mutex_);
+    broken_ = Status();
+  }
   free_ = std::make_unique<BoundedQueue<Frame*>>(frames_.size());
   for (const auto& frame : frames_) free_->Push(frame.get());
 }
@@ -156,6 +165,10 @@ void DeviceFrames::Quiesce() {
 
 Result<std::unique_ptr<DeviceBatch>> DeviceFrames::Send(Taken frame, const Sending& sending) {
   gpu::Device& device = *options_.device;
+  {
+    MutexLock lock(mutex_);
+    if (!broken_.ok()) return broken_;
+  }
   QUARRY_RETURN_IF_ERROR(device.Wait(copies_.get(), frame->gathered.get()));
   QUARRY_RETURN_IF_ERROR(
       device.CopyIn(Row(frame->first_slot), sending.piece, sending.form.bytes, copies_.get()));
@@ -178,9 +191,31 @@ Status DeviceFrames::Load(uint64_t first, std::span<const std::byte> rows) {
 Status DeviceFrames::Write(const Frame& frame, const Sending& batch, const DeviceOutputs* outputs,
                            gpu::StreamHandle stream) {
   gpu::Device& device = *options_.device;
-  QUARRY_RETURN_IF_ERROR(device.Wait(stream, frame.copied.get()));
-  QUARRY_RETURN_IF_ERROR(device.Wait(stream, cache_used_.get()));
-  if (outputs != nullptr) QUARRY_RETURN_IF_ERROR(WriteOutputs(frame, batch, *outputs, stream));
+  for (const gpu::EventHandle before : {frame.copied.get(), cache_used_.get()}) {
+    const Status status = device.Wait(stream, before);
+    if (status.ok()) continue;
+    MutexLock lock(mutex_);
+    if (broken_.ok()) broken_ = status;
+    return status;
+  }
+  const Status written = outputs == nullptr ? Status::Ok() : WriteOutputs(frame, batch, *outputs, stream);
+  const Status kept = Keep(frame, batch, stream);
+  return written.ok() ? kept : written;
+}
+
+// The moves of a batch, and what later ones wait for; whatever became of its outputs, as later batches are planned for both.
+// Where that fails, so does every later Send until Restart.
+Status DeviceFrames::Keep(const Frame& frame, const Sending& batch, gpu::StreamHandle stream) {
+  const Status kept = TryToKeep(frame, batch, stream);
+  if (!kept.ok()) {
+    MutexLock lock(mutex_);
+    if (broken_.ok()) broken_ = kept;
+  }
+  return kept;
+}
+
+Status DeviceFrames::TryToKeep(const Frame& frame, const Sending& batch, gpu::StreamHandle stream) {
+  gpu::Device& device = *options_.device;
   if (batch.moves > 0) {
     QUARRY_RETURN_IF_ERROR(gpu::CopyRows(device,
                                          {.from = memory_.get().data(),

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "quarry/base/bounded_queue.h"
+#include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/gpu/handles.h"
@@ -96,7 +97,11 @@ class DeviceFrames {
   void Quiesce();
   // Ends Take, now and from now on, until Restart.
   void Cancel();
+  // What left the cache other than planned since Restart; whoever goes on loads it anew.
+  Status broken() const;
   void Restart();
+  // An error where the device is lost: it calls nobody then, so whoever waits for a call asks now and then.
+  Status Check();
 
  private:
   class Sent;
@@ -104,6 +109,8 @@ class DeviceFrames {
   explicit DeviceFrames(const DeviceFramesOptions& options);
   Status Write(const Frame& frame, const Sending& batch, const DeviceOutputs* outputs,
                gpu::StreamHandle stream);
+  Status Keep(const Frame& frame, const Sending& batch, gpu::StreamHandle stream);
+  Status TryToKeep(const Frame& frame, const Sending& batch, gpu::StreamHandle stream);
   Status WriteOutputs(const Frame& frame, const Sending& batch, const DeviceOutputs& outputs,
                       gpu::StreamHandle stream);
   Status WriteRows(const DeviceOutputs& outputs, const uint32_t* slots, uint64_t rows,
@@ -115,12 +122,14 @@ class DeviceFrames {
   const DeviceFramesOptions options_;
   gpu::Memory memory_;
   gpu::Stream copies_;
-  gpu::Stream
-      calls_;  // of `read`: on the copies' own stream, the next copy would wait for the host to be through
+  // Calls `read`: on the copies' own stream, the next copy would wait for the host to be through.
+  gpu::Stream calls_;
   gpu::Stream own_;  // for moves of batches that nobody takes
   gpu::Event cache_used_;
   std::vector<std::unique_ptr<Frame>> frames_;
   std::unique_ptr<BoundedQueue<Frame*>> free_;
+  mutable Mutex mutex_;
+  Status broken_ QUARRY_GUARDED_BY(mutex_);  // rows of the cache are not where they were planned
 };
 
 }  // namespace quarry

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "quarry/base/units.h"
+
 namespace quarry {
 namespace {
 
@@ -52,8 +54,11 @@ Result<std::unique_ptr<LiveDevice>> LiveDevice::Make(const LiveDeviceOptions& op
 Result<std::unique_ptr<DeviceBatch>> LiveDevice::Send(DeviceFrames::Taken frame, const BatchView& view) {
   const PieceForm form = PieceForm::Of(0, options_.frames.stride, view, {});
   if (form.bytes > options_.frames.piece_bytes) {
-    return MakeStatus(Code::kInternal, "batch {} takes {} bytes of a frame of {}", view.index, form.bytes,
-                      options_.frames.piece_bytes);
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "batch {} takes {} of the device's memory, more than the {} that the probed batches let expect: use "
+        "smaller batches or fanouts",
+        view.index, FormatBytes(form.bytes), FormatBytes(options_.frames.piece_bytes));
   }
   QUARRY_TRY(PinnedPieces::Taken taken, arrays_->Take());
   form.Write(view, {}, taken->bytes);

@@ -22,7 +22,7 @@ struct DeviceDemand {
 
 // From row to row, where such a road has them.
 uint64_t SlotBytes(const LiveRoadOptions& options, const FeatureGeometry& geometry);
-// Of a road whose batches have up to so many nodes and edges; nothing without a device.
+// For a road whose batches have up to so many nodes and edges; nothing without a device.
 std::optional<DeviceDemand> DeviceDemandOf(const LiveRoadOptions& options, const FeatureGeometry& geometry,
                                            uint64_t nodes_max, uint64_t edges_max);
 
@@ -54,8 +54,8 @@ struct MemoryDemand {
   std::optional<DeviceDemand> device;
 };
 
-// With a device, rows are divided there and all else here; both must fit. Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down
-// to two (one training, one being extracted); topology on disk with two; then the same with one, and with one
+// With a device, rows are divided there and all else here, and both must fit.
+// Prefers, in this order: topology in memory with as many batches in flight as rows_of_batches tells of, down to two (one training, one being extracted); topology on disk with two; then the same with one, and with one
 // and the least staging. What is left over when the topology is on disk becomes its neighbor cache.
 // kOutOfBudget names the least budget that would do.
 Result<LiveRoadPlan> DivideMemory(const MemoryDemand& demand);

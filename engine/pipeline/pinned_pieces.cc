@@ -1,5 +1,6 @@
 #include "pinned_pieces.h"
 
+#include <chrono>
 #include <utility>
 
 #include "quarry/base/units.h"
@@ -15,7 +16,7 @@ Result<std::unique_ptr<PinnedPieces>> PinnedPieces::Make(gpu::Device& device, ui
                                                          size_t count) {
   const uint64_t distance = RoundUp(piece_bytes, kPageBytes);
   QUARRY_TRY(IoBuffer memory, IoBuffer::Allocate(distance * count));
-  std::unique_ptr<PinnedPieces> made(new PinnedPieces(std::move(memory)));
+  std::unique_ptr<PinnedPieces> made(new PinnedPieces(device, std::move(memory)));
   QUARRY_TRY(made->pinned_, gpu::PinMemory(device, made->memory_.span()));
   for (size_t i = 0; i < count; ++i) {
     made->pieces_.push_back(
@@ -28,7 +29,13 @@ Result<std::unique_ptr<PinnedPieces>> PinnedPieces::Make(gpu::Device& device, ui
 
 Result<PinnedPieces::Taken> PinnedPieces::Take() {
   MutexLock lock(mutex_);
-  while (!cancelled_ && broken_.ok() && free_.empty()) changed_.Wait(mutex_);
+  while (!cancelled_ && broken_.ok() && free_.empty()) {
+    // A device that is lost calls nobody, so it is asked now and then.
+    constexpr std::chrono::milliseconds kPatience(100);
+    if (changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kPatience)) continue;
+    const Status lost = device_->FreeBytes().status();
+    if (!lost.ok() && broken_.ok()) broken_ = lost;
+  }
   if (!broken_.ok()) return broken_;
   if (cancelled_) return Status(Code::kCancelled, "nothing more goes to the device");
   Taken taken(free_.back());

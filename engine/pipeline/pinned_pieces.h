@@ -50,8 +50,9 @@ class PinnedPieces {
   void Restart();
 
  private:
-  explicit PinnedPieces(IoBuffer memory) : memory_(std::move(memory)) {}
+  PinnedPieces(gpu::Device& device, IoBuffer memory) : device_(&device), memory_(std::move(memory)) {}
 
+  gpu::Device* const device_;
   const IoBuffer memory_;
   gpu::Pinned pinned_;  // goes before the memory
   std::vector<Piece> pieces_;

@@ -90,9 +90,9 @@ Status PlannedStream::SendToDevice(PlannedFrame& frame) {
   view.features.slots = frame.planned.slots;
   const RowMoves moves = {frame.moved_rows, frame.moved_slots};
   const PieceForm form = PieceForm::Of(rows, directory_.row_stride, view, moves);
-  if (form.bytes > state_.piece_bytes) {
+  if (form.bytes > state_.device_options.piece_bytes) {
     return MakeStatus(Code::kInternal, "batch {} takes {} bytes of a frame of {}", frame.number, form.bytes,
-                      state_.piece_bytes);
+                      state_.device_options.piece_bytes);
   }
   form.Write(view, moves, frame.rows);
   {

@@ -166,7 +166,7 @@ uint64_t PlannedRoadImpl::FrameRowsBytes() const {
   return RoundUp(FrameRowsMaxBytes(), FrameAlignment());
 }
 
-// Of a batch for a device: with those rows that the host's part of the cache may have.
+// A batch for a device has those rows, too, that the host's part of the cache may have.
 uint64_t PlannedRoadImpl::PieceBytes(uint64_t host_slots) const {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t nodes = directory.nodes_max(), read_rows = std::max<uint64_t>(1, directory.frame_rows_max());
@@ -192,20 +192,23 @@ Status PlannedRoadImpl::DivideDevice() {
     device.piece_bytes = PieceBytes(directory.cache_slots - slots);
     return DeviceFrames::DeviceBytes(device);
   };
+  // Batches over other seeds go by a feed, which has a quarter.
+  const uint64_t limit = options_.live ? target.bytes - target.bytes / 4 : target.bytes;
   const uint64_t wanted = target.cache_bytes / directory.row_stride;
   uint64_t bytes =
       bytes_with(wanted >= directory.cache_slots ? directory.cache_slots : wanted / pages * pages);
-  while (bytes > target.bytes && device.cached_rows > 0) {
-    const uint64_t fewer = std::max(pages, (bytes - target.bytes) / directory.row_stride / pages * pages);
+  while (bytes > limit && device.cached_rows > 0) {
+    const uint64_t fewer = std::max(pages, (bytes - limit) / directory.row_stride / pages * pages);
     const uint64_t slots = device.cached_rows - std::min(device.cached_rows, fewer);
     bytes = bytes_with(slots / pages * pages);
   }
-  if (bytes > target.bytes) {
+  if (bytes > limit) {
     return MakeStatus(
         Code::kOutOfBudget,
         "layout \"{}\" takes {} of the device's memory for its batches, more than the {} given: give "
         "at least {}MiB",
-        layout_->record().name, FormatBytes(bytes), FormatBytes(target.bytes), CeilDiv(bytes, kMiB));
+        layout_->record().name, FormatBytes(bytes), FormatBytes(limit),
+        CeilDiv(options_.live ? bytes + bytes / 3 : bytes, kMiB));
   }
   state_.device_slots = plan_.device_slots = device.cached_rows;
   plan_.device_bytes = bytes;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
@@ -52,7 +54,8 @@ PlannedStream::~PlannedStream() {
     for (const auto& frame : state_.frames) frame->on_device.reset();
     state_.device->Quiesce();
   }
-  const bool whole = delivered_ == batch_count_ && used_ == nullptr;
+  const bool whole = delivered_ == batch_count_ && used_ == nullptr &&
+                     (state_.device == nullptr || state_.device->broken().ok());
   if (!whole) {  // the cache is somewhere between two batches: begin anew
     state_.position = 0;
     state_.image_loaded = false;
@@ -102,9 +105,14 @@ Status PlannedStream::LoadAll() {
     const uint64_t end = first_ + batch_count_;
     for (uint64_t next = first_; next < end || !loading_.empty();) {
       while (next < end) {
-        const std::optional<PlannedFrame*> frame = loading_.empty() ? free_.Pop() : free_.TryPop();
-        if (!frame) break;
-        QUARRY_RETURN_IF_ERROR(StartReads(**frame, next++, *ring));
+        PlannedFrame* frame = nullptr;
+        if (loading_.empty()) {
+          QUARRY_TRY(frame, AwaitFrame());
+        } else {
+          frame = free_.TryPop().value_or(nullptr);
+        }
+        if (frame == nullptr) break;
+        QUARRY_RETURN_IF_ERROR(StartReads(*frame, next++, *ring));
       }
       if (loading_.empty()) return Status::Ok();  // cancelled
       QUARRY_RETURN_IF_ERROR(FinishReads(*ring));
@@ -148,6 +156,19 @@ Status PlannedStream::LoadImageRows(uint64_t first, uint64_t count, uint32_t to_
   while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
   QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(offset, image));
   return PutOverlay(nodes, to_slot);
+}
+
+// A frame to read into; null once cancelled.
+Result<PlannedFrame*> PlannedStream::AwaitFrame() {
+  if (state_.device == nullptr) return free_.Pop().value_or(nullptr);
+  constexpr std::chrono::milliseconds kBetween(1);
+  constexpr uint32_t kLooksBeforeCheck = 100;
+  for (uint32_t looks = 1;; ++looks) {
+    if (const std::optional<PlannedFrame*> frame = free_.TryPop()) return *frame;
+    if (cancelled_) return static_cast<PlannedFrame*>(nullptr);
+    if (looks % kLooksBeforeCheck == 0) QUARRY_RETURN_IF_ERROR(state_.device->Check());
+    std::this_thread::sleep_for(kBetween);
+  }
 }
 
 Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {

@@ -34,7 +34,7 @@ struct PlannedFrame {
   std::vector<int64_t> labels;
   uint32_t reads_left = 0;
 
-  // Of a batch for a device: the rows are those of the piece that it is sent as.
+  // For a device: the rows are those of the piece that the batch is sent as.
   PlannedStream* stream = nullptr;
   std::unique_ptr<DeviceBatch> on_device;
   std::atomic<uint32_t> holders{0};               // the copy to the device, and who has the batch
@@ -92,6 +92,7 @@ class PlannedStream final : public BatchStream {
   Status LoadAll();
   Status LoadImage(IoRing& ring);
   Status LoadImageRows(uint64_t first, uint64_t count, uint32_t to_slot, IoRing& ring);
+  Result<PlannedFrame*> AwaitFrame();
   Status StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring);
   Status SubmitRange(PlannedFrame* frame, uint64_t offset, std::span<std::byte> bytes, IoRing& ring);
   Status FinishReads(IoRing& ring);

@@ -101,6 +101,8 @@ struct SizedRoad {
   bool leaves_room = false;
   std::optional<wire::OpenedParts> parts = {};
   std::optional<uint64_t> timestamp = {};  // of its rows, where they are not the snapshot's
+  uint64_t device_bytes = 0;
+  bool all_on_device = false;
 };
 
 // Slots that a member may have, by preference. Members of a split hold a batch each while they wait for each
@@ -168,7 +170,9 @@ class Opener {
     QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, options));
     const LargestBatch largest = LargestOf(store_, spec, road->plan().batch_nodes_max);
     const uint64_t spare_bytes = NeighborCacheBytes(road.get());
-    return Sized(std::move(road), NodesOf(spec), {largest}, spare_bytes);
+    QUARRY_TRY(SizedRoad sized, Sized(std::move(road), NodesOf(spec), {largest}, spare_bytes));
+    sized.all_on_device = options.gpu.device != nullptr;
+    return sized;
   }
 
   Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
@@ -178,10 +182,12 @@ class Opener {
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
     std::vector<LargestBatch> largest = {LargestOf(road->layout())};
     if (spec.live) largest.push_back(LargestOf(store_, *spec.live, road->live()->plan().batch_nodes_max));
-    const uint64_t nodes = road->layout().directory().node_count;
+    const uint64_t nodes = road->layout().directory().node_count, device_bytes = road->plan().device_bytes;
     const uint64_t spare_bytes = NeighborCacheBytes(road->live());
     QUARRY_TRY(SizedRoad sized, Sized(std::move(road), nodes, largest, spare_bytes));
     sized.estimated = spec.live.has_value();  // the layout knows its batches
+    sized.device_bytes = device_bytes;
+    sized.all_on_device = device_.device != nullptr && !spec.live;
     return sized;
   }
 
@@ -318,7 +324,9 @@ Result<OpenedRoad> OpenSized(MemoryBudget& budget, const wire::OpenStream& reque
                       .places = places,
                       .spare_bytes = sized.estimated ? sized.slot_bytes : 0,
                       .region = std::move(region).value(),
-                      .parts = std::move(sized.parts)};
+                      .parts = std::move(sized.parts),
+                      .device_bytes = sized.device_bytes,
+                      .all_on_device = sized.all_on_device};
   }
   return status;
 }

@@ -316,7 +316,7 @@ TEST_F(DriverTest, WithoutKernelsItIsOneSentence) {
   EXPECT_THAT(OpenDevice(source_, 0), IsStatus(Code::kUnsupported, HasSubstr("this build has no kernels")));
 }
 
-// Of this machine: devices, or why there are none.
+// This machine's: devices, or why there are none.
 TEST_F(DriverTest, TheSystemsDriverIsAsked) {
   const Result<int> count = CountDevices();
   if (!count.ok()) {

@@ -86,7 +86,7 @@ Result<bool> CheckBits(gpu::Device& device, uint64_t seeds) {
   return oac == 0 && async > 0;
 }
 
-// Of one mode, over all its rounds.
+// One mode's, over all its rounds.
 struct Measured {
   double seconds = 0;
   uint64_t batches = 0;

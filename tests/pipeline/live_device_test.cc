@@ -165,10 +165,10 @@ TEST(LiveDeviceTest, IsOrderedByEventsUnderEverySchedule) {
   }
 }
 
-// How many of some schedules are wrong where nobody waits for the event that was made as that one.
-uint64_t WrongWithout(World& world, const Batches& expected, uint64_t event) {
+// Whether a schedule is wrong where nobody waits for the event that was made as that one: the first that is found.
+bool IsWrongWithout(World& world, const Batches& expected, uint64_t event) {
   uint64_t wrong = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000 && wrong == 0; ++seed) {
     FakeDevice device({.seed = seed, .forgets_event = event});
     const auto road = world.Road(world.Options(device, 0));
     EXPECT_OK(road);
@@ -182,7 +182,7 @@ uint64_t WrongWithout(World& world, const Batches& expected, uint64_t event) {
     }
     wrong += failures.size() > 0 ? 1 : 0;
   }
-  return wrong;
+  return wrong > 0;
 }
 
 // The test above can fail: a piece is filled anew behind its copy, and slots are behind the gather that reads them.
@@ -194,9 +194,9 @@ TEST(LiveDeviceTest, IsWrongWithoutItsEvents) {
   // Made before them: one for the cache of the frames, two for each frame, one for each of the other pieces.
   const uint64_t frames = road->plan().frame_count - 2, pieces = 2 + 2;
   if (!IsInstrumented()) {  // it is a race, which a sanitizer finds
-    EXPECT_GT(WrongWithout(world, expected, 1 + 2 * frames + pieces), 4u) << "the last piece's copy";
+    EXPECT_TRUE(IsWrongWithout(world, expected, 1 + 2 * frames + pieces)) << "the last piece's copy";
   }
-  EXPECT_GT(WrongWithout(world, expected, 1 + 2 * frames + pieces + 1), 4u) << "the gather";
+  EXPECT_TRUE(IsWrongWithout(world, expected, 1 + 2 * frames + pieces + 1)) << "the gather";
 }
 
 TEST(LiveDeviceTest, APassThatIsGivenUpLeavesTheRoadWhole) {

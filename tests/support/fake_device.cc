@@ -224,8 +224,11 @@ Result<bool> FakeDevice::HasHappened(EventHandle event) {
 Status FakeDevice::CallHost(StreamHandle stream, void (*call)(void*), void* context) {
   MutexLock lock(mutex_);
   QUARRY_RETURN_IF_ERROR(Count("CallHost"));
-  return Enqueue(stream,
-                 {.run = [call, context] { call(context); }, .waits_for = {}, .records = {}, .uses = {}});
+  return Enqueue(stream, {.run = [call, context] { call(context); },
+                          .waits_for = {},
+                          .records = {},
+                          .uses = {},
+                          .calls_host = true});
 }
 
 void FakeDevice::WaitFor(const std::shared_ptr<Moment>& moment) {
@@ -381,7 +384,8 @@ void FakeDevice::RunAll() {
     running_ = work.uses;
     busy_ = true;
     mutex_.Unlock();
-    if (work.run) work.run();
+    const bool lost = options_.fails_on && calls_ >= options_.fail_at;
+    if (work.run && !(lost && work.calls_host)) work.run();
     mutex_.Lock();
     busy_ = false;
     running_.clear();

@@ -32,7 +32,7 @@ struct FakeDeviceOptions {
   uint64_t seed = 1;
   uint64_t memory_bytes = uint64_t{1} << 30;
   uint64_t fail_at = 0;   // the call that fails, from 1; 0: none. Giving back never does
-  bool fails_on = false;  // every later one too: the device is lost
+  bool fails_on = false;  // every later one too: the device is lost, and calls nobody any more
   // Waits for the event that was made as this one, from 1, are left out: whatever relies on them has to fail. For tests of
   // tests. 0: none.
   uint64_t forgets_event = 0;
@@ -89,6 +89,7 @@ class FakeDevice final : public gpu::Device {
     std::shared_ptr<Moment> waits_for;   // null: nothing
     std::shared_ptr<Moment> records;     // null: nothing
     std::vector<const std::byte*> uses;  // addresses in memory that must stay
+    bool calls_host = false;
   };
   using Ranges = std::map<const std::byte*, uint64_t>;
 

@@ -348,6 +348,8 @@ class Database:
         of what is free; `gpu_cache`: part of it for rows that stay, as bytes or a share of the features, None for as
         many as there is room for. `quarry.pyg.Loader` makes tensors of such batches.
         """
+        if device is not None and device < 0:
+            raise UsageError(f"device {device}: a GPU by its number, from 0 on; None: batches stay in memory")
         feature_bytes = self._feature_bytes(table)
         live = _live_spec(
             fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted, table, topology, edge_ids

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .. import _quarry
 from .._batches import Stream
 from .._errors import Unsupported, UsageError
-from .._values import FLOAT32, SPLITS, ids_of
+from .._values import FLOAT32, SPLITS, ids_of, size
 
 if TYPE_CHECKING:
     from .._database import Database, Snapshot
@@ -42,7 +42,8 @@ class Loader:
                    batches go there through Torch's pinned memory
     gpu_cache      part of it for rows that stay there between batches, as bytes or a share of the features; None: as
                    many as there is room for
-    transform      called with each batch, on the thread that makes them
+    transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
+                   behind what the caller's stream had to do when the epoch began
 
     A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
@@ -106,8 +107,8 @@ class Loader:
         self._snapshot = snapshot
         self._device = device
         self._pinned = isinstance(device, int) or str(device).startswith("cuda")
-        self._gpu_memory = 0 if gpu_memory == "auto" else gpu_memory  # as the engine has it
-        self._by_engine = self._pinned and gpu_memory != 0
+        self._gpu_memory = 0 if gpu_memory == "auto" else size(gpu_memory, None, "gpu_memory")  # as the engine has it
+        self._by_engine = self._pinned and (gpu_memory == "auto" or self._gpu_memory > 0)
         self._gpu_cache = gpu_cache
         self._gpu: _Gpu | None = None  # while the engine brings batches to it
         self._transform = transform
@@ -158,6 +159,7 @@ class Loader:
         self._passes += 1
         seeds: Any = self._seeds if self._split is None else self._split
         if self._gpu is not None:
+            self._gpu.begin()
             ahead = stream.made_ahead(seeds, self._gpu.take, self._gpu.data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
             return self._gpu.handed_over(ahead)
         return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
@@ -285,6 +287,12 @@ class _Gpu:
             self._nodes = torch.from_numpy(nodes.astype(np.int64)).to(device)
             self._order = None if order is None else torch.from_numpy(order.astype(np.int64)).to(device)
 
+    def begin(self) -> None:
+        """Whatever a transform reads was written by then."""
+        import torch
+
+        self._side.wait_stream(torch.cuda.current_stream(self._device))
+
     def take(self, raw: Any) -> Any:
         import torch
         from torch_geometric.data import Data
@@ -324,7 +332,9 @@ class _Gpu:
             current.wait_event(written)
             # The allocator gives the memory to nobody before what the caller's stream does with it until then is through.
             data.record_stream(current)
-            yield data
+            held = [data]
+            del data
+            yield held.pop()  # the caller's alone: it dies with the caller's name for it
 
 
 def fanouts_of(num_neighbors: Any) -> list[int]:

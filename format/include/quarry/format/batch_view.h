@@ -67,7 +67,7 @@ class Batch {
 
   uint64_t index() const { return view_.index; }
   const BatchView& view() const { return view_; }
-  // Of a stream to a device, whose views have no rows; else null.
+  // Where batches go to a device, whose views have no rows; else null.
   DeviceBatch* on_device() const { return on_device_; }
 
  private:

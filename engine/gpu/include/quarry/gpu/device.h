@@ -40,7 +40,7 @@ struct DeviceFacts {
   unsigned capability = 0;  // 90: sm_90
   unsigned multiprocessors = 0;
   uint64_t memory_bytes = 0;
-  // Of the link, as the system tells; 0: it does not.
+  // The link's, as the system tells; 0: it does not.
   unsigned pcie_generation = 0, pcie_width = 0;
 };
 

@@ -44,7 +44,8 @@ struct PlannedRoadOptions {
   std::shared_ptr<const Snapshot> snapshot;
   // The live road for passes over other seeds, on what the budget has left; empty: such passes are refused.
   std::optional<LiveRoadOptions> live;
-  // Batches of every pass go to this device, and as much of the cache as it has room for lies there.
+  // Batches of passes over the layout's seeds go to this device, and as much of the cache as it has room for lies there;
+  // those of other passes lie in memory.
   DeviceTarget device;
 };
 

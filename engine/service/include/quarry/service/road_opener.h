@@ -30,6 +30,8 @@ struct OpenedRoad {
   uint64_t spare_bytes = 0;  // for batches that are larger than the estimate
   MemoryBudget::Reservation region;        // places * slot_bytes + spare_bytes
   std::optional<wire::OpenedParts> parts;  // of the partitioned road
+  uint64_t device_bytes = 0;               // that the road takes of the device's memory
+  bool all_on_device = false;              // batches of every pass come there
 };
 
 // What a trainer and its run are told of such a road.
