@@ -43,6 +43,7 @@ bool TrainerFuses() {
 
 TEST_P(AggregateOnDeviceTest, IsTheTrainersBitByBit) {
   const bool fuses = TrainerFuses();
+  RecordProperty("int8", fuses ? "compared" : "not compared: the trainer does not fuse");
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     DeviceSpace space(GetParam(), seed);
     Random random(seed);

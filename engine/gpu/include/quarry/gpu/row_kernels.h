@@ -103,7 +103,7 @@ struct AggregateRowsBy {
 
   QUARRY_ON_DEVICE uint64_t count() const { return targets * pieces.value(); }
   QUARRY_ON_DEVICE void operator()(uint64_t index) const {
-    const uint64_t target = pieces.Quotient(index), piece = index - target * pieces.value();
+    const auto [target, piece] = Divide(index, pieces);
     float* out = to + target * dim * (self_apart ? 2 : 1) + piece * kWidth;
     float sums[kWidth] = {};
     const auto self = Load(target, piece);

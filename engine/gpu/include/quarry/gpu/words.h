@@ -80,9 +80,6 @@ class Divisor {
         reciprocal_(value == 1 ? 0 : UINT64_MAX / value + 1) {}
 
   QUARRY_ON_DEVICE uint32_t value() const { return value_; }
-  QUARRY_ON_DEVICE uint64_t Quotient(uint64_t dividend) const {
-    return dividend >> 32 == 0 ? Quotient32(static_cast<uint32_t>(dividend)) : dividend / value_;
-  }
   // first + k * step = quotients[k] * value + remainders[k]. Which way is taken is decided once, so that what follows of
   // all of them can be under way at the same time.
   template <unsigned kCount>
