@@ -4,8 +4,11 @@
 // block. The host's changes of the cache are made here, in the order of the batches, as nobody else reads its slots; those
 // of the device go with the batch, which makes them behind its gather (device_frames.h).
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <optional>
+#include <thread>
 
 #include "planned_stream.h"
 #include "quarry/base/process.h"
@@ -19,6 +22,19 @@ namespace {
 constexpr unsigned kPieceThreadsMax = 4;  // beyond, memory is the limit
 
 }  // namespace
+
+// A frame to read into; null once cancelled.
+Result<PlannedFrame*> PlannedStream::AwaitFrame() {
+  if (state_.device == nullptr) return free_.Pop().value_or(nullptr);
+  constexpr std::chrono::milliseconds kBetween(1);
+  constexpr uint32_t kLooksBeforeCheck = 100;
+  for (uint32_t looks = 1;; ++looks) {
+    if (const std::optional<PlannedFrame*> frame = free_.TryPop()) return *frame;
+    if (cancelled_) return static_cast<PlannedFrame*>(nullptr);
+    if (looks % kLooksBeforeCheck == 0) QUARRY_RETURN_IF_ERROR(state_.device->Check());
+    std::this_thread::sleep_for(kBetween);
+  }
+}
 
 // What the device's part of the cache begins with, by way of the first frame, which nobody uses yet.
 Status PlannedStream::LoadDeviceRows(IoRing& ring) {

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <cstring>
 #include <numeric>
-#include <thread>
 
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
@@ -156,19 +154,6 @@ Status PlannedStream::LoadImageRows(uint64_t first, uint64_t count, uint32_t to_
   while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
   QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(offset, image));
   return PutOverlay(nodes, to_slot);
-}
-
-// A frame to read into; null once cancelled.
-Result<PlannedFrame*> PlannedStream::AwaitFrame() {
-  if (state_.device == nullptr) return free_.Pop().value_or(nullptr);
-  constexpr std::chrono::milliseconds kBetween(1);
-  constexpr uint32_t kLooksBeforeCheck = 100;
-  for (uint32_t looks = 1;; ++looks) {
-    if (const std::optional<PlannedFrame*> frame = free_.TryPop()) return *frame;
-    if (cancelled_) return static_cast<PlannedFrame*>(nullptr);
-    if (looks % kLooksBeforeCheck == 0) QUARRY_RETURN_IF_ERROR(state_.device->Check());
-    std::this_thread::sleep_for(kBetween);
-  }
 }
 
 Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {
