@@ -156,7 +156,9 @@ Result<std::unique_ptr<Batch>> DeviceFeed::Send(std::unique_ptr<Batch> batch, ui
     std::unique_ptr<Batch> host;
     std::unique_ptr<DeviceBatch> on_device;
   };
-  auto held = std::make_shared<Held>(std::move(batch), std::move(sent).value());
+  auto held = std::make_shared<Held>();
+  held->host = std::move(batch);
+  held->on_device = std::move(sent).value();
   return std::make_unique<Batch>(view, std::move(held), on_device);
 }
 
