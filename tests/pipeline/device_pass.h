@@ -23,14 +23,14 @@ struct DeviceCopy {
   bool operator==(const DeviceCopy&) const = default;
 };
 
-// By the rows of the graph, and the batch's view.
-inline DeviceCopy ExpectedCopy(const BatchView& view, const TinyGraph& graph) {
+// What a taker must get of the batch; decode(i, out) gives the row of node i.
+template <typename Decode>
+DeviceCopy CopyOf(const BatchView& view, uint64_t dim, const Decode& decode) {
   DeviceCopy copy;
-  for (const NodeId node : view.nodes) {
-    const std::vector<std::byte> row = graph.Row(node);
-    std::vector<float> decoded(graph.dim);
-    DecodeRow(graph.type, row, decoded);
-    const auto bytes = std::as_bytes(std::span(decoded));
+  std::vector<float> row(dim);
+  for (size_t i = 0; i < view.nodes.size(); ++i) {
+    decode(i, std::span(row));
+    const auto bytes = std::as_bytes(std::span(row));
     copy.x.insert(copy.x.end(), bytes.begin(), bytes.end());
   }
   copy.nodes.assign(view.nodes.begin(), view.nodes.end());
@@ -40,6 +40,13 @@ inline DeviceCopy ExpectedCopy(const BatchView& view, const TinyGraph& graph) {
     copy.edge_index.insert(copy.edge_index.end(), view.indptr[target + 1] - view.indptr[target], target);
   }
   return copy;
+}
+
+// By the rows of the graph, and the batch's view.
+inline DeviceCopy ExpectedCopy(const BatchView& view, const TinyGraph& graph) {
+  return CopyOf(view, graph.dim, [&](size_t i, std::span<float> row) {
+    DecodeRow(graph.type, graph.Row(view.nodes[i]), row);
+  });
 }
 
 // Takes batches as a framework does: memory of its own for each, on streams of its own, which nobody waits for before

@@ -35,22 +35,10 @@ using testing_util::TinyGraph;
 
 // A batch of a road to memory, as a taker would have it.
 DeviceCopy CopyOf(const BatchView& view) {
-  DeviceCopy copy;
   const FeatureView& features = view.features;
-  std::vector<float> decoded(features.dim);
-  for (size_t i = 0; i < view.nodes.size(); ++i) {
-    DecodeRow(features.element_type, {features.Row(i), RowBytes(features.element_type, features.dim)},
-              decoded);
-    const auto bytes = std::as_bytes(std::span(decoded));
-    copy.x.insert(copy.x.end(), bytes.begin(), bytes.end());
-  }
-  copy.nodes.assign(view.nodes.begin(), view.nodes.end());
-  copy.labels.assign(view.labels.begin(), view.labels.end());
-  copy.edge_index.assign(view.indices.begin(), view.indices.end());
-  for (uint32_t target = 0; target < view.target_count(); ++target) {
-    copy.edge_index.insert(copy.edge_index.end(), view.indptr[target + 1] - view.indptr[target], target);
-  }
-  return copy;
+  return testing_util::CopyOf(view, features.dim, [&](size_t i, std::span<float> row) {
+    DecodeRow(features.element_type, {features.Row(i), RowBytes(features.element_type, features.dim)}, row);
+  });
 }
 
 using Batches = std::map<uint64_t, DeviceCopy>;  // by number
