@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "quarry/base/random.h"
 #include "quarry/base/status.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
@@ -24,6 +25,10 @@ namespace quarry {
 
 // Nodes ahead of the one drawn for whose indptr is fetched.
 inline constexpr size_t kNodesAhead = 16;
+
+// The numbers that a node's draws take: of the block's seed and the node alone, so that whoever draws, and in whatever order
+// (a device, all nodes at once; the owner of a part), draws the same.
+inline Rng RngOfNode(uint64_t block_seed, NodeId node) { return Rng(MixSeed(block_seed, node)); }
 
 // What was drawn for some nodes of the frontier, their edges one after another.
 struct Drawn {

@@ -19,7 +19,7 @@ class UniformDraw final : public HopDraw {
     for (size_t i = 0; i < sides.size(); ++i) indptr_[i] = source.topology->indptr(sides[i]).data();
   }
 
-  void Begin(const DrawSeed& seed) override { rng_ = Rng(seed.own); }
+  void Begin(const DrawSeed& seed) override { seed_ = seed.own; }
   Result<uint32_t> Draw(std::span<const NodeId> nodes, uint32_t /*hop*/, uint32_t fanout,
                         std::vector<uint32_t>& indptr, Drawn& drawn, SamplerStats& /*stats*/) override {
     if (lists_ != nullptr) return DrawOfLists(nodes, fanout, indptr, drawn);
@@ -34,7 +34,7 @@ class UniformDraw final : public HopDraw {
                     Drawn& drawn);
   uint32_t DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout, std::vector<uint32_t>& indptr,
                        Drawn& drawn);
-  uint32_t DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, uint64_t* out);
+  uint32_t DrawOfList(Rng& rng, uint64_t base, uint64_t degree, uint32_t fanout, uint64_t* out);
 
   const PiecedLists* const lists_;  // null: those of a topology
   const uint64_t* indptr_[2] = {nullptr, nullptr};
@@ -43,7 +43,7 @@ class UniformDraw final : public HopDraw {
   SubsetDrawer drawer_;
   const size_t list_sides_;
   const bool sides_apart_;
-  Rng rng_{0};
+  uint64_t seed_ = 0;  // of the block
 };
 
 // It reads indptr alone: which neighbors stand at the positions is the resolver's business, so a block does not
@@ -67,7 +67,8 @@ uint32_t UniformDraw::DrawTile(std::span<const NodeId> nodes, uint32_t fanout, s
     const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
     const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
     uint64_t* const out = drawn.positions.data() + count;
-    const uint32_t taken = DrawOfList(kTwoSides ? 0 : list[0], degree, fanout, out);
+    Rng rng = RngOfNode(seed_, nodes[i]);
+    const uint32_t taken = DrawOfList(rng, kTwoSides ? 0 : list[0], degree, fanout, out);
     if constexpr (kTwoSides) {
       for (uint32_t k = 0; k < taken; ++k) {
         out[k] = out[k] < first_degree ? list[0] + out[k] : (second[0] + out[k] - first_degree) | kSecondSide;
@@ -94,8 +95,9 @@ uint32_t UniformDraw::DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout
     const uint64_t first = lists_->Degree(0, nodes[i]);
     const uint64_t second = list_sides_ == 2 ? lists_->Degree(1, nodes[i]) : 0;
     uint64_t* const out = drawn.positions.data() + count;
-    uint32_t taken = DrawOfList(0, apart ? first : first + second, fanout, out);
-    if (apart) taken += DrawOfList(first, second, fanout, out + taken);
+    Rng rng = RngOfNode(seed_, nodes[i]);
+    uint32_t taken = DrawOfList(rng, 0, apart ? first : first + second, fanout, out);
+    if (apart) taken += DrawOfList(rng, first, second, fanout, out + taken);
     count += taken;
     edge_end += taken;
     indptr.push_back(edge_end);
@@ -105,13 +107,14 @@ uint32_t UniformDraw::DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout
 }
 
 // Draws of the positions [base, base + degree); returns how many.
-inline uint32_t UniformDraw::DrawOfList(uint64_t base, uint64_t degree, uint32_t fanout, uint64_t* out) {
+inline uint32_t UniformDraw::DrawOfList(Rng& rng, uint64_t base, uint64_t degree, uint32_t fanout,
+                                        uint64_t* out) {
   const uint64_t most = replace_ && degree > 0 ? fanout : degree;
   const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
   if (replace_) {
-    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng_.Below(degree);
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng.Below(degree);
   } else if (degree > fanout) {
-    drawer_.Draw(rng_, base, degree, taken, out);
+    drawer_.Draw(rng, base, degree, taken, out);
   } else {
     for (uint32_t k = 0; k < taken; ++k) out[k] = base + k;
   }

@@ -17,7 +17,7 @@ class WeightedDraw final : public HopDraw {
         tile_max_(resolver.tile_positions_max()),
         race_(*std::ranges::max_element(spec.fanouts)) {}
 
-  void Begin(const DrawSeed& seed) override { rng_ = Rng(seed.own); }
+  void Begin(const DrawSeed& seed) override { seed_ = seed.own; }
 
   Result<uint32_t> Draw(std::span<const NodeId> nodes, uint32_t /*hop*/, uint32_t fanout,
                         std::vector<uint32_t>& indptr, Drawn& drawn, SamplerStats& /*stats*/) override {
@@ -27,6 +27,7 @@ class WeightedDraw final : public HopDraw {
       if (i + kNodesAhead < nodes.size()) lists_.Prefetch(nodes[i + kNodesAhead]);
       drawn.Grow(drawn.count + fanout, tile_max_);
       const StrungList list = lists_.Of(nodes[i]);
+      rng_ = RngOfNode(seed_, nodes[i]);
       uint64_t* const out = drawn.positions.data() + drawn.count;
       const uint32_t taken = replace_ ? DrawAgain(list, fanout, out) : DrawDistinct(list, fanout, out);
       drawn.count += taken;
@@ -84,7 +85,8 @@ class WeightedDraw final : public HopDraw {
   const uint64_t tile_max_;
   Race race_;
   std::vector<double> targets_;
-  Rng rng_{0};
+  uint64_t seed_ = 0;  // of the block
+  Rng rng_{0};         // of the node that is drawn for
 };
 
 }  // namespace
