@@ -42,7 +42,8 @@ Status Open(quarry_store* store, Road road, const quarry_stream_options* options
   wire::OpenStream open;
   open.road = std::move(road);
   static_assert(TakesAllBut<quarry_stream_options, wire::OpenStream>(
-      {"snapshot", "device", "padding_of_device", "device_bytes", "device_cache_bytes"}));
+      {"snapshot", "device", "padding_of_device", "device_bytes", "device_cache_bytes", "device_samples",
+       "padding_of_device_samples"}));
   QUARRY_RETURN_IF_ERROR(TakeOptions(given, open));
   open.snapshot = quarry::client::IdOf(given.snapshot);
   if (given.device < 0) {
@@ -50,8 +51,10 @@ Status Open(quarry_store* store, Road road, const quarry_stream_options* options
                       given.device);
   }
   // Where nothing is said, the number before the first: none, and as many as can be.
-  const quarry::client::StreamDevice device = {
-      .ordinal = given.device - 1, .bytes = given.device_bytes, .cache_bytes = given.device_cache_bytes - 1};
+  const quarry::client::StreamDevice device = {.ordinal = given.device - 1,
+                                               .bytes = given.device_bytes,
+                                               .cache_bytes = given.device_cache_bytes - 1,
+                                               .samples = given.device_samples != 0};
   QUARRY_TRY(auto opened, store->store->OpenStream(open, device));
   *stream = new quarry_stream{.stream = std::move(opened)};
   return Status();

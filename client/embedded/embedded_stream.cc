@@ -77,7 +77,10 @@ Result<OpenedDevice> OpenDeviceOf(const StreamDevice& device) {
     QUARRY_TRY(const uint64_t free_bytes, opened.device->FreeBytes());
     bytes = free_bytes / 2;
   }
-  opened.target = {.device = opened.device.get(), .bytes = bytes, .cache_bytes = device.cache_bytes};
+  opened.target = {.device = opened.device.get(),
+                   .bytes = bytes,
+                   .cache_bytes = device.cache_bytes,
+                   .samples = device.samples};
   return opened;
 }
 

@@ -37,8 +37,9 @@ extern "C" {
  *   1.5  labels numbered by an import
  *   1.6  what is made of a batch ahead of the call that takes it
  *   1.7  LABOR, batches that depend on each other, weights of edges
- *   1.8  batches on a GPU */
-#define QUARRY_ABI_VERSION 0x00010008
+ *   1.8  batches on a GPU
+ *   1.9  batches that are sampled on it */
+#define QUARRY_ABI_VERSION 0x00010009
 uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */

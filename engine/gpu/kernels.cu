@@ -2,8 +2,10 @@
 // (engine/gpu/CMakeLists.txt), which Device::Launch finds functions in by name.
 #include "quarry/gpu/block_kernels.h"
 #include "quarry/gpu/distmult_kernels.h"
+#include "quarry/gpu/renumber_kernels.h"
 #include "quarry/gpu/row_kernels.h"
 #include "quarry/gpu/row_table_kernels.h"
+#include "quarry/gpu/sample_kernels.h"
 
 namespace quarry::gpu {
 namespace {
@@ -58,5 +60,17 @@ QUARRY_KERNEL(quarry_score_distmult, ScoreDistMult)
 QUARRY_KERNEL(quarry_share_distmult_edges, ShareDistMultEdges)
 QUARRY_KERNEL(quarry_share_distmult_negatives, ShareDistMultNegatives)
 QUARRY_KERNEL(quarry_step_adagrad_rows, StepAdagradRows)
+
+QUARRY_KERNEL(quarry_place_seeds, PlaceSeeds)
+QUARRY_KERNEL(quarry_count_draws, CountDraws)
+QUARRY_KERNEL(quarry_sum_tiles, SumTiles)
+QUARRY_KERNEL(quarry_scan_tiles, ScanTiles)
+QUARRY_KERNEL(quarry_draw_positions, DrawPositions)
+QUARRY_KERNEL(quarry_resolve_positions, ResolvePositions)
+QUARRY_KERNEL(quarry_flag_finders, FlagFinders)
+QUARRY_KERNEL(quarry_place_found, PlaceFound)
+QUARRY_KERNEL(quarry_renumber_edges, RenumberEdges)
+QUARRY_KERNEL(quarry_end_hop, EndHop)
+QUARRY_KERNEL(quarry_forget_nodes, ForgetNodes)
 
 }  // namespace quarry::gpu

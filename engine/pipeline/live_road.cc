@@ -7,6 +7,7 @@
 #include "buffer_fill.h"
 #include "extractor.h"
 #include "live_device.h"
+#include "live_sampling.h"
 #include "live_stream.h"
 #include "memory_plan.h"
 #include "one_pass.h"
@@ -104,7 +105,8 @@ class LiveRoadImpl final : public LiveRoad {
   std::unique_ptr<NeighborCache> neighbor_caches_[2];
   NeighborSource source_;
   std::unique_ptr<FeatureBuffer> buffer_;
-  std::unique_ptr<LiveDevice> gpu_;  // null without one
+  std::unique_ptr<LiveDevice> gpu_;            // null without one
+  std::unique_ptr<DeviceLists> device_lists_;  // null where the processor samples
   std::vector<std::unique_ptr<NeighborSampler>> samplers_;
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
@@ -128,6 +130,10 @@ Status LiveRoadImpl::CheckOptions() const {
                   "0 threads for a stage: the live road needs a sampler and an extractor at least");
   }
   if (options_.io_depth == 0) return Status(Code::kUsage, "an I/O depth of 0: at least 1 is needed");
+  if (SamplesOnDevice(options_) && options_.topology_placement == LiveRoadOptions::TopologyPlacement::kDisk) {
+    return Status(Code::kUsage,
+                  "lists that stay on disk are not sampled on a device: leave one of the two out");
+  }
   return Status::Ok();
 }
 
@@ -339,13 +345,20 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.sampler_threads = options_.sampler_threads;
   demand.extractor_threads = options_.extractor_threads;
   demand.placement = options_.topology_placement;
-  demand.device = DeviceDemandOf(options_, table_->geometry(), nodes_max, edges_max);
+  if (SamplesOnDevice(options_)) {
+    demand.placement = LiveRoadOptions::TopologyPlacement::kMemory;
+    demand.memory_sampler_bytes = NeedOfLiveSampler(options_, *topology_).pinned_bytes;
+  }
+  demand.device = DeviceDemandOf(options_, table_->geometry(), nodes_max, edges_max,
+                                 SamplingDeviceBytes(options_, *topology_));
   return demand;
 }
 
 Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
+  QUARRY_RETURN_IF_ERROR(CheckSamplingFits(options_, *topology_));
   const MemoryDemand demand = DemandOf(probe);
   QUARRY_TRY(plan_, DivideMemory(demand));
+  plan_.sampling_device_bytes = SamplingDeviceBytes(options_, *topology_);
   QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes() - resident_bytes(), "the live road"));
   batch_edges_max_ = WithMargin(probe.edges_max);
   QUARRY_RETURN_IF_ERROR(AllocateSampling());
@@ -385,10 +398,8 @@ Status LiveRoadImpl::AllocateSampling() {
       source_.caches[static_cast<int>(side)] = cache.get();
     }
   }
-  for (unsigned i = 0; i < options_.sampler_threads; ++i) {
-    QUARRY_TRY(std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(source_, options_.spec));
-    samplers_.push_back(std::move(sampler));
-  }
+  QUARRY_RETURN_IF_ERROR(CheckWanted());
+  QUARRY_TRY(samplers_, MakeLiveSamplers(options_, source_, device_lists_));
   return Status::Ok();
 }
 

@@ -111,7 +111,9 @@ Status DeviceTooSmall(const MemoryDemand& d) {
       "one batch of up to {} input nodes ({} of rows) takes {} of the device's memory, more than the {} "
       "given: give at least {}MiB, or lower the batch size or the fanouts",
       d.rows_of_batches.front(), FormatBytes(d.rows_of_batches.front() * d.slot_bytes),
-      FormatBytes(least_bytes), FormatBytes(d.device->bytes), CeilDiv(least_bytes, kMiB));
+      FormatBytes(least_bytes + d.device->sampling_bytes),
+      FormatBytes(d.device->bytes + d.device->sampling_bytes),
+      CeilDiv(least_bytes + d.device->sampling_bytes, kMiB));
 }
 
 }  // namespace
@@ -126,7 +128,7 @@ uint64_t SlotBytes(const LiveRoadOptions& options, const FeatureGeometry& geomet
 }
 
 std::optional<DeviceDemand> DeviceDemandOf(const LiveRoadOptions& options, const FeatureGeometry& geometry,
-                                           uint64_t nodes_max, uint64_t edges_max) {
+                                           uint64_t nodes_max, uint64_t edges_max, uint64_t sampling_bytes) {
   if (options.gpu.device == nullptr) return std::nullopt;
   const auto with_margin = [](uint64_t count) { return count + count * kFrameMarginPercent / 100; };
   const uint64_t stride = SlotBytes(options, geometry);
@@ -138,8 +140,9 @@ std::optional<DeviceDemand> DeviceDemandOf(const LiveRoadOptions& options, const
                                                  0, stride, with_margin(nodes_max), with_margin(edges_max), 0,
                                                  options.spec.edge_ids)},
                                   .row_pieces = options.extractor_threads + 2},
-                      .bytes = options.gpu.bytes,
-                      .cache_bytes = options.gpu.cache_bytes};
+                      .bytes = options.gpu.bytes - std::min(options.gpu.bytes, sampling_bytes),
+                      .cache_bytes = options.gpu.cache_bytes,
+                      .sampling_bytes = sampling_bytes};
 }
 
 LiveDeviceOptions DeviceOptionsOf(const MemoryDemand& demand, const LiveRoadPlan& plan) {
@@ -187,13 +190,17 @@ std::string LiveRoadPlan::ToString() const {
   const std::string topology =
       fmt::format("{} topology ({})", FormatBytes(topology_in_memory ? topology_bytes : neighbor_cache_bytes),
                   topology_in_memory ? "indices in memory" : "neighbor cache, indices on disk");
+  const std::string sampling = sampling_device_bytes == 0 ? std::string()
+                                                          : fmt::format("; {} of the device for sampling",
+                                                                        FormatBytes(sampling_device_bytes));
   if (device_bytes == 0) {
-    return fmt::format("memory plan: {} = {} fixed + {} + {}", FormatBytes(total_bytes()),
-                       FormatBytes(fixed_bytes), rows, topology);
+    return fmt::format("memory plan: {} = {} fixed + {} + {}{}", FormatBytes(total_bytes()),
+                       FormatBytes(fixed_bytes), rows, topology, sampling);
   }
-  return fmt::format("memory plan: {} = {} fixed + {}; of the device {} = {} + {} of frames",
+  return fmt::format("memory plan: {} = {} fixed + {}; of the device {} = {} + {} of frames{}",
                      FormatBytes(total_bytes()), FormatBytes(fixed_bytes), topology,
-                     FormatBytes(device_bytes), rows, FormatBytes(device_bytes - cache_bytes - flight_bytes));
+                     FormatBytes(device_bytes), rows, FormatBytes(device_bytes - cache_bytes - flight_bytes),
+                     sampling);
 }
 
 }  // namespace quarry

@@ -16,15 +16,16 @@ namespace quarry {
 // A device that has the rows. Counts of frames and slots are the plan's.
 struct DeviceDemand {
   LiveDeviceOptions options;
-  uint64_t bytes = 0;        // that it may give
-  uint64_t cache_bytes = 0;  // part of these for rows that stay, at most
+  uint64_t bytes = 0;           // that it may give
+  uint64_t cache_bytes = 0;     // part of these for rows that stay, at most
+  uint64_t sampling_bytes = 0;  // that sampling there has taken before
 };
 
 // From row to row, where such a road has them.
 uint64_t SlotBytes(const LiveRoadOptions& options, const FeatureGeometry& geometry);
 // For a road whose batches have up to so many nodes and edges; nothing without a device.
 std::optional<DeviceDemand> DeviceDemandOf(const LiveRoadOptions& options, const FeatureGeometry& geometry,
-                                           uint64_t nodes_max, uint64_t edges_max);
+                                           uint64_t nodes_max, uint64_t edges_max, uint64_t sampling_bytes);
 
 // What there is to divide and who asks for how much.
 struct MemoryDemand {

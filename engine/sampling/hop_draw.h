@@ -68,6 +68,9 @@ std::unique_ptr<HopDraw> MakeWeightedDraw(const NeighborSource& source, const Ro
 std::unique_ptr<HopDraw> MakeLaborDraw(const NeighborSource& source, const RoadSpec& spec,
                                        Resolver& resolver);
 
+// kUsage for fanouts that no sampler takes.
+Status CheckFanouts(std::span<const uint32_t> fanouts);
+
 // The positions of a tile, at most, where `drawn` are drawn and the resolver takes so many.
 uint64_t HopDrawTile(const RoadSpec& spec, uint64_t drawn, uint64_t tile_max);
 // What any of them holds at most, in tiles of so many positions, besides the positions in `Drawn`.

@@ -157,19 +157,6 @@ Status DenseSampler::Renumber(std::span<uint32_t> ids, Block& block) {
   return Status::Ok();
 }
 
-Status CheckFanouts(std::span<const uint32_t> fanouts) {
-  if (fanouts.empty() || fanouts.size() > NeighborSampler::kHopsMax) {
-    return MakeStatus(Code::kUsage, "{} fanouts: give 1 to {}, one for each hop", fanouts.size(),
-                      NeighborSampler::kHopsMax);
-  }
-  for (size_t hop = 0; hop < fanouts.size(); ++hop) {
-    if (fanouts[hop] >= 1 && fanouts[hop] <= NeighborSampler::kFanoutMax) continue;
-    return MakeStatus(Code::kUsage, "fanout {} of hop {}: give 1 to {}", fanouts[hop], hop + 1,
-                      NeighborSampler::kFanoutMax);
-  }
-  return Status::Ok();
-}
-
 Status CheckDraws(const NeighborSource& source, const RoadSpec& spec) {
   if (spec.batch_dependency > 0 && spec.sampler != SamplerKind::kLabor) {
     return MakeStatus(
@@ -200,6 +187,19 @@ std::unique_ptr<NeighborSampler> MakeDense(const NeighborSource& source, const R
 }
 
 }  // namespace
+
+Status CheckFanouts(std::span<const uint32_t> fanouts) {
+  if (fanouts.empty() || fanouts.size() > NeighborSampler::kHopsMax) {
+    return MakeStatus(Code::kUsage, "{} fanouts: give 1 to {}, one for each hop", fanouts.size(),
+                      NeighborSampler::kHopsMax);
+  }
+  for (size_t hop = 0; hop < fanouts.size(); ++hop) {
+    if (fanouts[hop] >= 1 && fanouts[hop] <= NeighborSampler::kFanoutMax) continue;
+    return MakeStatus(Code::kUsage, "fanout {} of hop {}: give 1 to {}", fanouts[hop], hop + 1,
+                      NeighborSampler::kFanoutMax);
+  }
+  return Status::Ok();
+}
 
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
                                                                const RoadSpec& spec) {

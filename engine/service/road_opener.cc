@@ -161,6 +161,7 @@ class Opener {
     LiveRoadOptions options = LiveOptions(spec, snapshot_, stop_);
     // Rows stay where more of them do: a cache that is larger here is fed from.
     if (std::min(device_.bytes, device_.cache_bytes) >= spec.cache_bytes) options.gpu = device_;
+    options.sampling = device_;
     if (!region_paid_) {
       options.beside_bytes = [this, &spec](uint64_t nodes_max) {
         const auto bytes = LeastRegionBytes(LargestOf(store_, spec, nodes_max), /*estimated=*/true);
@@ -170,12 +171,15 @@ class Opener {
     QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, options));
     const LargestBatch largest = LargestOf(store_, spec, road->plan().batch_nodes_max);
     const uint64_t spare_bytes = NeighborCacheBytes(road.get());
+    const uint64_t device_bytes = road->plan().device_bytes + road->plan().sampling_device_bytes;
     QUARRY_TRY(SizedRoad sized, Sized(std::move(road), NodesOf(spec), {largest}, spare_bytes));
+    sized.device_bytes = device_bytes;
     sized.all_on_device = options.gpu.device != nullptr;
     return sized;
   }
 
   Result<SizedRoad> operator()(const wire::PlannedSpec& spec) const {
+    QUARRY_RETURN_IF_ERROR(CheckSampledAsItComes("a layout's batches are"));
     PlannedRoadOptions options{
         .layout = spec.layout, .tells_plan = false, .snapshot = snapshot_, .device = device_};
     if (spec.live) options.live = LiveOptions(spec.live->ForOtherPasses(), snapshot_, stop_);
@@ -192,6 +196,7 @@ class Opener {
   }
 
   Result<SizedRoad> operator()(const wire::SuperbatchSpec& spec) const {
+    QUARRY_RETURN_IF_ERROR(CheckSampledAsItComes("batches of the fresh road are"));
     LayoutSpec layout{.name = name_,
                       .road = spec.live,
                       .policy = spec.policy,
@@ -207,6 +212,7 @@ class Opener {
 
   // No batch exceeds what the parts that are held can give, so none needs a spare.
   Result<SizedRoad> operator()(const wire::PartitionedSpec& spec) const {
+    QUARRY_RETURN_IF_ERROR(CheckSampledAsItComes("batches of parts are"));
     const auto largest = [&spec](uint64_t nodes, uint64_t edges) {
       return LargestBatch{.table = spec.live.feature_table,
                           .hops = static_cast<uint32_t>(spec.live.fanouts.size()),
@@ -240,6 +246,12 @@ class Opener {
   }
 
  private:
+  Status CheckSampledAsItComes(std::string_view batches) const {
+    if (!device_.samples) return Status::Ok();
+    return MakeStatus(Code::kInvalidArgument,
+                      "{} sampled by the processor: sampling on the device is for batches of the live road",
+                      batches);
+  }
   uint64_t NodesOf(const RoadSpec& spec) const {
     return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
   }

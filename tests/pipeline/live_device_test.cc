@@ -134,6 +134,54 @@ TEST(LiveDeviceTest, DeliversWhatTheRoadToMemoryGivesWhateverStays) {
   }
 }
 
+TEST(LiveDeviceTest, SamplesThereAsTheProcessorDoes) {
+  World world({.nodes = 1000});
+  const Batches expected[] = {world.Expected(world.Pass(0)), world.Expected(world.Pass(1))};
+  for (const bool rows_too : {true, false}) {
+    for (const unsigned threads : {1U, 3U}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads" << (rows_too ? ", and rows" : ""));
+      FakeDevice device({.seed = threads});
+      {
+        LiveRoadOptions options = world.Options(device, 300, threads);
+        options.sampling = options.gpu;
+        options.sampling.samples = true;
+        if (!rows_too) options.gpu = {};
+        LiveRoadOptions small = options;
+        small.sampling.bytes = 10 * kKiB;
+        const Status refused = world.Road(small).status();
+        EXPECT_EQ(refused.code(), Code::kOutOfBudget);
+        EXPECT_THAT(refused.message(), HasSubstr("sampling on the device takes"));
+        EXPECT_EQ(device.held(), 0u);
+        LiveRoadOptions on_disk = options;
+        on_disk.topology_placement = LiveRoadOptions::TopologyPlacement::kDisk;
+        EXPECT_EQ(world.Road(on_disk).status().code(), Code::kUsage);
+        ASSERT_OK_AND_ASSIGN(const auto road, world.Road(options));
+        const LiveRoadPlan& plan = road->plan();
+        EXPECT_EQ(plan.device_bytes + plan.sampling_device_bytes, kGiB - device.FreeBytes().value());
+        EXPECT_GT(plan.sampling_device_bytes, 0u);
+        DeviceTaker taker(device);
+        const uint64_t launches = device.counts().launches, waits = device.counts().host_waits;
+        for (uint64_t pass = 0; pass < 2; ++pass) {
+          if (rows_too) {
+            ASSERT_OK(TakePass(*road, world.Pass(pass), expected[pass], taker));
+            taker.Check();
+            continue;
+          }
+          ASSERT_OK_AND_ASSIGN(const auto stream, road->StartPass(world.Pass(pass)));
+          for (const auto& [number, batch] : expected[pass]) {
+            ASSERT_OK_AND_ASSIGN(const auto given, stream->Next());
+            ASSERT_EQ(CopyOf(given->view()), batch) << number;
+          }
+        }
+        EXPECT_GT(device.counts().launches, launches);
+        EXPECT_EQ(device.counts().host_waits, waits);
+      }
+      EXPECT_EQ(device.misuses(), "");
+      EXPECT_EQ(device.held(), 0u);
+    }
+  }
+}
+
 TEST(LiveDeviceTest, IsOrderedByEventsUnderEverySchedule) {
   World world({.nodes = 400});
   const Batches expected[] = {world.Expected(world.Pass(0)), world.Expected(world.Pass(1))};

@@ -22,10 +22,10 @@ class GpuTest(DatabaseTest):
 
         self.torch, self.Loader = torch, Loader
 
-    def check_epochs(self, epochs: int, ahead=None, **kind) -> None:
+    def check_epochs(self, epochs: int, ahead=None, gpu_sampling=False, **kind) -> None:
         """The same passes, in memory and on the GPU."""
         torch = self.torch
-        host, gpu = self.Loader(self.db, **kind), self.Loader(self.db, device="cuda", gpu_memory="64MiB", **kind)
+        host, gpu = self.Loader(self.db, **kind), self.Loader(self.db, device="cuda", gpu_memory="64MiB", gpu_sampling=gpu_sampling, **kind)
         for _ in range(epochs):
             batches = list(host)
             kept = []
@@ -50,6 +50,13 @@ class GpuTest(DatabaseTest):
         self.check_epochs(2, num_neighbors=[4, 3], batch_size=64, shuffle=True, plan=False)
         self.check_epochs(1, num_neighbors=[4], batch_size=16, input_nodes="valid")
         self.check_epochs(1, num_neighbors=[4, 3], batch_size=64, shuffle=True, plan=False, edge_ids=True)
+
+    def test_batches_sampled_there_are_the_processors(self) -> None:
+        self.check_epochs(2, gpu_sampling=True, num_neighbors=[4, 3], batch_size=64, shuffle=True, plan=False)
+        self.check_epochs(1, gpu_sampling=True, num_neighbors=[4, 3], batch_size=64, shuffle=True, plan=False, edge_ids=True)
+        self.check_epochs(1, gpu_sampling=True, num_neighbors=[4, 3], batch_size=64, shuffle=True, plan=False, replace=True)
+        with self.assertRaises(quarry.Unsupported):
+            list(self.Loader(self.db, [4, 3], 64, shuffle=True, plan=False, device="cuda", gpu_sampling=True, sampler="labor"))
 
     def test_input_nodes_in_any_order(self) -> None:
         nodes = np.random.default_rng(1).permutation(self.db.num_nodes)[:200]

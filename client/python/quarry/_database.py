@@ -334,6 +334,7 @@ class Database:
         device: int | None = None,
         gpu_memory: int | str = 0,
         gpu_cache: int | str | None = None,
+        gpu_sampling: bool = False,
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
         `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
@@ -346,7 +347,8 @@ class Database:
 
         `device`: a GPU, by its number, that batches go to; `gpu_memory`: what may be taken there, as bytes, 0 for half
         of what is free; `gpu_cache`: part of it for rows that stay, as bytes or a share of the features, None for as
-        many as there is room for. `quarry.pyg.Loader` makes tensors of such batches.
+        many as there is room for; `gpu_sampling`: batches that are sampled as they come are sampled there, from lists
+        that lie there then (uniform draws only). `quarry.pyg.Loader` makes tensors of such batches.
         """
         if device is not None and device < 0:
             raise UsageError(f"device {device}: a GPU by its number, from 0 on; None: batches stay in memory")
@@ -364,6 +366,7 @@ class Database:
             -1 if device is None else device,
             size(gpu_memory, None, "gpu_memory"),
             -1 if gpu_cache is None else size(gpu_cache, feature_bytes, "gpu_cache"),
+            gpu_sampling,
         )
         stream = Stream(raw, self.num_nodes)
         self._streams.add(stream)

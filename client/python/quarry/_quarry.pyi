@@ -149,6 +149,7 @@ class Stream:
         device: int = ...,
         device_bytes: int = ...,
         device_cache_bytes: int = ...,
+        device_samples: bool = ...,
     ) -> Stream: ...
     @property
     def slots(self) -> int: ...

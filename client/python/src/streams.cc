@@ -195,11 +195,11 @@ void MakeRoom(Stream& stream, size_t held_max, const char* instead) {
 }
 
 // `device`: a GPU's ordinal, negative: batches stay in memory; `device_bytes` 0: half of what is free there;
-// `device_cache_bytes` negative: as many rows stay there as there is room for.
+// `device_cache_bytes` negative: as many rows stay there as there is room for; `device_samples`: batches are sampled there.
 std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
                                    const std::optional<std::string>& layout, bool fresh, uint64_t disk_bytes,
                                    const Snapshot* snapshot, int device, uint64_t device_bytes,
-                                   int64_t device_cache_bytes) {
+                                   int64_t device_cache_bytes, bool device_samples) {
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_stream_options options{};
@@ -208,6 +208,7 @@ std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
   options.device = device + 1;
   options.device_bytes = device_bytes;
   options.device_cache_bytes = static_cast<uint64_t>(device_cache_bytes + 1);
+  options.device_samples = device_samples ? 1 : 0;
   const quarry_live_spec* const spec = live == nullptr ? nullptr : live->get();
   quarry_superbatch_spec superbatch{};
   superbatch.size = sizeof superbatch;
@@ -416,7 +417,8 @@ void BindStreams(nb::module_& module) {
   nb::class_<Stream>(module, "Stream")
       .def_static("open", OpenStream, nb::arg("store"), nb::arg("live").none(), nb::arg("layout").none(),
                   nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none(), nb::arg("device") = -1,
-                  nb::arg("device_bytes") = 0, nb::arg("device_cache_bytes") = -1)
+                  nb::arg("device_bytes") = 0, nb::arg("device_cache_bytes") = -1,
+                  nb::arg("device_samples") = false)
       .def_prop_ro("slots", [](const Stream& self) { return quarry_stream_slots(self.handle->get()); })
       .def_prop_ro("feature_dim",
                    [](const Stream& self) { return quarry_stream_feature_dim(self.handle->get()); })

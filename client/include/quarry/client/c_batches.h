@@ -105,6 +105,9 @@ struct quarry_stream_options {
   int padding_of_device;       /* unused */
   uint64_t device_bytes;       /* the most that is taken of its memory; 0: half of what is free */
   uint64_t device_cache_bytes; /* 1 + the part of these for rows that stay; 0: as many as there is room for */
+  /* Since version 1.9. */
+  int device_samples;            /* live batches are sampled there, from lists that lie there then */
+  int padding_of_device_samples; /* unused */
 };
 /* `options` may be null. */
 int quarry_open_live(quarry_store* store, const struct quarry_live_spec* spec,

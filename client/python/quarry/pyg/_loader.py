@@ -42,6 +42,8 @@ class Loader:
                    batches go there through Torch's pinned memory
     gpu_cache      part of it for rows that stay there between batches, as bytes or a share of the features; None: as
                    many as there is room for
+    gpu_sampling   batches are sampled on the GPU, from lists that take part of gpu_memory and lie there as long as the
+                   Loader's road is open; never from a plan. Uniform draws only; the same batches either way
     transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
                    behind what the caller's stream had to do when the epoch began
 
@@ -76,6 +78,7 @@ class Loader:
         device: Any = None,
         gpu_memory: int | str = "auto",
         gpu_cache: int | str | None = None,
+        gpu_sampling: bool = False,
         transform: Callable[[Any], Any] | None = None,
         progress: ProgressCallable | bool | None = None,
         **others: Any,
@@ -110,6 +113,11 @@ class Loader:
         self._gpu_memory = 0 if gpu_memory == "auto" else size(gpu_memory, None, "gpu_memory")  # as the engine has it
         self._by_engine = self._pinned and (gpu_memory == "auto" or self._gpu_memory > 0)
         self._gpu_cache = gpu_cache
+        self._gpu_sampling = gpu_sampling
+        if gpu_sampling and not self._by_engine:
+            raise UsageError("gpu_sampling: batches are sampled on the GPU that device names, where gpu_memory leaves it memory")
+        if gpu_sampling and plan not in (False, "auto"):
+            raise UsageError("gpu_sampling: a plan's batches are sampled ahead, by the processor; give plan=False")
         self._gpu: _Gpu | None = None  # while the engine brings batches to it
         self._transform = transform
         self._progress = progress
@@ -210,7 +218,7 @@ class Loader:
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
-        if self._plan is False or self._edge_ids or (self._split == "train" and not self._shuffle):
+        if self._plan is False or self._edge_ids or self._gpu_sampling or (self._split == "train" and not self._shuffle):
             return None
         layouts = self._db.layouts
         if isinstance(self._plan, str) and self._plan != "auto":
@@ -259,8 +267,10 @@ class Loader:
         device = torch.device(self._device)
         ordinal = torch.cuda.current_device() if device.index is None else device.index
         try:
-            stream = self._db._shared_stream(device=ordinal, gpu_memory=self._gpu_memory, gpu_cache=self._gpu_cache, **spec)
+            stream = self._db._shared_stream(device=ordinal, gpu_memory=self._gpu_memory, gpu_cache=self._gpu_cache, gpu_sampling=self._gpu_sampling, **spec)
         except Unsupported:
+            if self._gpu_sampling:
+                raise
             return self._db._shared_stream(**spec), None
         nodes, order = self._seeds_by_id()
         return stream, _Gpu(torch.device("cuda", ordinal), nodes, order, self._transform)

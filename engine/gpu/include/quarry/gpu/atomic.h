@@ -1,5 +1,5 @@
 // Atomic operations of kernels: std::atomic_ref on the processor, the device's own there, both without order: what one
-// launch writes, the next one of its stream sees. Only sums of integers: their result does not depend on the order.
+// launch writes, the next one of its stream sees. Only sums and minima of integers: they do not depend on the order.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,18 @@ QUARRY_ON_DEVICE inline uint32_t AtomicExchange(uint32_t* at, uint32_t desired) 
   return atomicExch(at, desired);
 #else
   return std::atomic_ref<uint32_t>(*at).exchange(desired, std::memory_order_relaxed);
+#endif
+}
+
+// `*at` becomes the smaller of the two.
+QUARRY_ON_DEVICE inline void AtomicMin(uint32_t* at, uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  atomicMin(at, value);
+#else
+  std::atomic_ref<uint32_t> cell(*at);
+  for (uint32_t there = cell.load(std::memory_order_relaxed);
+       value < there && !cell.compare_exchange_weak(there, value, std::memory_order_relaxed);) {
+  }
 #endif
 }
 

@@ -59,6 +59,8 @@ struct LiveRoadOptions {
   // Batches go to this GPU. As many rows stay there as it has room for beside the batches under way, whatever
   // spec.cache_bytes says.
   DeviceTarget gpu = {};
+  // The GPU that batches are sampled on, if it samples; the same as `gpu` where that has one.
+  DeviceTarget sampling = {};
   enum class TopologyPlacement { kAuto, kMemory, kDisk } topology_placement = TopologyPlacement::kAuto;
 };
 
@@ -71,6 +73,7 @@ struct LiveRoadPlan {
   uint64_t neighbor_cache_bytes = 0;
   // What is taken of a GPU, which has cache and flight then; 0: there is none.
   uint64_t device_bytes = 0;
+  uint64_t sampling_device_bytes = 0;  // the same, of lists and samplers
   uint64_t total_bytes() const {
     return fixed_bytes + (device_bytes > 0 ? 0 : cache_bytes + flight_bytes) + topology_bytes +
            neighbor_cache_bytes;

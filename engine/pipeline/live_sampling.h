@@ -1,0 +1,30 @@
+// Who samples a live road's batches: processors, or the device that the road was given for it. Private to this room.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "quarry/base/status.h"
+#include "quarry/pipeline/live_road.h"
+#include "quarry/sampling/device_sampler.h"
+#include "quarry/sampling/sampler.h"
+
+namespace quarry {
+
+inline bool SamplesOnDevice(const LiveRoadOptions& options) {
+  return options.sampling.device != nullptr && options.sampling.samples;
+}
+// What each sampler takes there.
+DeviceSamplerNeed NeedOfLiveSampler(const LiveRoadOptions& options, const Topology& topology);
+// Of the device's memory, for lists and all samplers; 0 where processors sample.
+uint64_t SamplingDeviceBytes(const LiveRoadOptions& options, const Topology& topology);
+// kOutOfBudget names the least that the device must give.
+Status CheckSamplingFits(const LiveRoadOptions& options, const Topology& topology);
+// One for each of the road's threads. `lists` gets those of the device, where that samples: they outlive the samplers.
+// REQUIRES: the topology's indices are loaded then.
+Result<std::vector<std::unique_ptr<NeighborSampler>>> MakeLiveSamplers(const LiveRoadOptions& options,
+                                                                       const NeighborSource& source,
+                                                                       std::unique_ptr<DeviceLists>& lists);
+
+}  // namespace quarry
