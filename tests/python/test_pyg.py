@@ -256,7 +256,7 @@ next(batches)
         with self.assertRaisesRegex(NotImplementedError, "by type"):
             self.Loader(self.db, {("a", "to", "b"): [5]})
         with self.assertRaisesRegex(quarry.UsageError, "gpu_sampling: .*the GPU that device names"):
-            Loader(self.db, [4], gpu_sampling=True)
+            self.Loader(self.db, [4], gpu_sampling=True)
         with self.assertRaisesRegex(quarry.UsageError, "batch_size 0"):
             self.Loader(self.db, [2], batch_size=0)
         with self.assertRaisesRegex(quarry.UsageError, "'my.db': a database is wanted"):

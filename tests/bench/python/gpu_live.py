@@ -8,6 +8,7 @@ seconds of an epoch in which nothing is computed, so that they are the road's ow
   pinned     the same, and from there by Torch's pinned memory
   fed        the same, and from there by the engine's copies
   0%, 10% .. the buffer on the GPU, with that share of the rows that stay
+  sampled    all rows stay there, and batches are sampled there, too: beside 100%, by processors
 Beside them what disk and link moved, and the least seconds that both could need, by their rates in the same run. The last line
 is a JSON object.
 """
@@ -78,9 +79,10 @@ def main() -> None:
         def loader(**options: Any) -> Loader:
             return Loader(db, FANOUTS, asked.batch, "train", plan=False, **options)
 
-        to_gpu = loader(shuffle=False, cache=0, device="cuda", gpu_memory="8GiB", gpu_cache="10%")
-        compared = same(to_gpu, loader(shuffle=False), 50)
-        to_gpu._stream.close()
+        for sampling in (False, True):
+            to_gpu = loader(shuffle=False, cache=0, device="cuda", gpu_memory="8GiB", gpu_cache="10%", gpu_sampling=sampling)
+            compared = same(to_gpu, loader(shuffle=False), 50)
+            to_gpu._stream.close()
         print(f"{compared} batches are what they are in memory, bit by bit", flush=True)
 
         kinds: dict[str, dict[str, Any]] = {
@@ -90,6 +92,7 @@ def main() -> None:
         }
         for cache in asked.caches.split(","):
             kinds[cache] = {"cache": 0, "device": "cuda", "gpu_memory": "32GiB", "gpu_cache": cache}
+        kinds["sampled"] = {"cache": 0, "device": "cuda", "gpu_memory": "32GiB", "gpu_cache": "100%", "gpu_sampling": True}
         for name, options in kinds.items():
             batches = loader(shuffle=True, **options)
             times = [epoch(batches) for _ in range(asked.epochs + 1)][1:]
