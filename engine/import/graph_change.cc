@@ -11,6 +11,7 @@
 
 #include "edge_weights.h"
 #include "quarry/base/kill_point.h"
+#include "quarry/base/log.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/import/external_sort.h"
@@ -121,9 +122,8 @@ class SideChange {
       const NodeId neighbor = key->neighbor;
       QUARRY_TRY(const PairChange change, TakePair(keys));
       const auto from = old_.begin() + static_cast<std::ptrdiff_t>(at);
-      const auto equal = std::ranges::equal_range(from, old_.end(), neighbor);
-      const auto first = static_cast<size_t>(equal.begin() - old_.begin());
-      const auto end = static_cast<size_t>(equal.end() - old_.begin());
+      const auto first = static_cast<size_t>(std::lower_bound(from, old_.end(), neighbor) - old_.begin());
+      const auto end = static_cast<size_t>(std::upper_bound(from, old_.end(), neighbor) - old_.begin());
       record_.deduplicated ? ChangeSingle(neighbor, change, first, end)
                            : ChangeParallel(neighbor, change, first, end);
       at = end;
@@ -341,7 +341,10 @@ Result<GraphChangeReport> GraphChangeImpl::Commit() {
   }
   QUARRY_TRY(report_.timestamp, store_.CommitRun(record_.name, run));
   KillPoint("edges: committed, not merged");
-  QUARRY_RETURN_IF_ERROR(MergeRuns(store_, budget_, record_.name));
+  // The edges are there, whatever becomes of the merge: the next commit tries it again.
+  if (const Status merged = MergeRuns(store_, budget_, record_.name); !merged.ok()) {
+    LogInfo("{}: runs of edges were not merged: {}", store_.path(), merged.message());
+  }
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TopologyRecord& now = *manifest->FindTopology(record_.name);
   report_.edge_count = now.edge_count;

@@ -72,7 +72,7 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
     return false;
   }
   if (folder == "topology") {
-    // Of an external sort, which were killed before they had lost their names.
+    // A file of an external sort that was killed before it had lost its name.
     if (name.starts_with("sort-") && name.ends_with(".tmp")) return true;
     const TopologyRecord* const record = TopologyOfFile(manifest, name);
     return record != nullptr && std::ranges::count(FilesOf(*record), path) == 0;

@@ -270,25 +270,17 @@ class StoreImpl final : public Store {
 
   Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) override {
     std::vector<std::string> gone;
-    QUARRY_RETURN_IF_ERROR(UpdateManifest([&](Manifest& next) -> Status {
+    const auto change = [&](Manifest& next) -> Status {
       const auto topology = std::ranges::find(next.topologies, before.name, &TopologyRecord::name);
-      if (topology == next.topologies.end() || topology->file != before.file ||
-          topology->runs.size() < before.runs.size() ||
-          !std::ranges::equal(before.runs, std::span(topology->runs).first(before.runs.size()), {},
-                              &TopologyRun::file, &TopologyRun::file)) {
+      if (topology != next.topologies.end()) gone = FilesOf(*topology);
+      if (topology == next.topologies.end() || !ReplaceRuns(before, after, *topology)) {
         return MakeStatus(Code::kBusy, "{}: topology \"{}\" was changed meanwhile: do it again", path_,
                           before.name);
       }
-      const TopologyRecord now = *topology;
-      *topology = after;
-      topology->edge_count = now.edge_count;
-      topology->runs.insert(topology->runs.end(),
-                            now.runs.begin() + static_cast<std::ptrdiff_t>(before.runs.size()),
-                            now.runs.end());
-      gone = FilesOf(now);
       for (const std::string& file : FilesOf(*topology)) std::erase(gone, file);
       return Status::Ok();
-    }));
+    };
+    QUARRY_RETURN_IF_ERROR(UpdateManifest(change, nullptr));
     KillPoint("topology: switched, old files there");
     std::vector<std::shared_ptr<NamedFile>> files;
     MutexLock lock(mutex_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "quarry/base/units.h"
 
@@ -182,6 +183,20 @@ void DropNewerRuns(uint64_t timestamp, TopologyRecord& topology) {
     topology.edge_count = topology.runs.back().edges_before;
     topology.runs.pop_back();
   }
+}
+
+bool ReplaceRuns(const TopologyRecord& before, const TopologyRecord& after, TopologyRecord& topology) {
+  const size_t count = before.runs.size();
+  if (topology.file != before.file || topology.runs.size() < count ||
+      !std::ranges::equal(before.runs, std::span(topology.runs).first(count), {}, &TopologyRun::file,
+                          &TopologyRun::file)) {
+    return false;
+  }
+  const TopologyRecord now = std::exchange(topology, after);
+  topology.edge_count = now.edge_count;
+  topology.runs.insert(topology.runs.end(), now.runs.begin() + static_cast<std::ptrdiff_t>(count),
+                       now.runs.end());
+  return true;
 }
 
 }  // namespace quarry

@@ -6,7 +6,7 @@
 //
 // In a topology that keeps equal edges once, an edge that is there already stays as it is, or gets the new weight; several
 // that are added at once are one with the sum of their weights, as in an import. In another one each is one more. A
-// removed edge goes with all its parallel copies, and one that is not there is counted. Of an undirected topology the
+// removed edge goes with all its parallel copies, and one that is not there is counted. In an undirected topology the
 // reverse of each goes and comes, too. Lists stay as an import of all the edges has them.
 //
 // Owned and used by one thread; after an error only its destructor may be called.

@@ -34,6 +34,10 @@ uint64_t StructureTimestamp(const Manifest& manifest);
 // Leaves the topology as it was at `timestamp`. REQUIRES: its file is not newer.
 void DropNewerRuns(uint64_t timestamp, TopologyRecord& topology);
 
+// Puts `after` in the place of `before`, and behind it what was committed since. False when the topology does not begin as
+// `before` does: then nothing is changed.
+bool ReplaceRuns(const TopologyRecord& before, const TopologyRecord& after, TopologyRecord& topology);
+
 // What the edits of all runs hold while the topology is open and being opened, an upper bound.
 uint64_t RunsResidentBytes(const TopologyRecord& topology);
 
