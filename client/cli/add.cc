@@ -67,7 +67,8 @@ void PrintChange(const EdgeChangeArguments& arguments, const GraphChangeReport& 
 
 Status RunEdgeChange(EdgeChangeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckNoServer(arguments.remove ? "remove" : "add", arguments.database));
-  QUARRY_TRY(arguments.options.memory_bytes, ParseSize("--sort-memory", arguments.sort_memory, MemoryLimitBytes()));
+  QUARRY_TRY(arguments.options.memory_bytes,
+             ParseSize("--sort-memory", arguments.sort_memory, MemoryLimitBytes()));
   const double start = MonotonicSeconds();
   QUARRY_TRY(const GraphChangeReport done, ChangeEdges(arguments));
   PrintChange(arguments, done, MonotonicSeconds() - start);
@@ -77,7 +78,8 @@ Status RunEdgeChange(EdgeChangeArguments& arguments) {
 std::shared_ptr<EdgeChangeArguments> AddEdgeOptions(CLI::App* verb, Action& action) {
   auto arguments = std::make_shared<EdgeChangeArguments>();
   verb->add_option("DB", arguments->database, "database folder")->required();
-  verb->add_option("--edges", arguments->edges, "file with the edges, as `quarry import` takes it: .npy, .npz, .csv")
+  verb->add_option("--edges", arguments->edges,
+                   "file with the edges, as `quarry import` takes it: .npy, .npz, .csv")
       ->required()
       ->type_name("FILE");
   verb->add_option("--topology", arguments->options.topology, "that has them")
@@ -97,11 +99,14 @@ std::shared_ptr<EdgeChangeArguments> AddEdgeOptions(CLI::App* verb, Action& acti
 void AddAdd(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("add", "add edges to the graph, as one commit");
   const auto arguments = AddEdgeOptions(verb, action);
-  verb->add_option("--weights", arguments->weights, "file with a weight for each; default: edge_weights.npy beside it")
+  verb->add_option("--weights", arguments->weights,
+                   "file with a weight for each; default: edge_weights.npy beside it")
       ->type_name("FILE");
   verb->footer(
-      "All or nothing: once it returns, whoever opens the database samples from the new graph, after a power\n"
-      "failure too. Where equal edges are kept once, one that is there already stays, or gets the new weight; of\n"
+      "All or nothing: once it returns, whoever opens the database samples from the new graph, after a "
+      "power\n"
+      "failure too. Where equal edges are kept once, one that is there already stays, or gets the new "
+      "weight; of\n"
       "an undirected graph the reverse comes, too. `quarry compact` folds what was added into a new file.\n"
       "Example: quarry add db/ --edges edges.npy");
 }
@@ -110,7 +115,8 @@ void AddRemove(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("remove", "remove edges from the graph, as one commit");
   AddEdgeOptions(verb, action)->remove = true;
   verb->footer(
-      "All or nothing, as `quarry add`. An edge goes with all its parallel copies, and of an undirected graph with\n"
+      "All or nothing, as `quarry add`. An edge goes with all its parallel copies, and of an undirected "
+      "graph with\n"
       "its reverse; one that is not there is counted and no error.\n"
       "Example: quarry remove db/ --edges edges.npy");
 }

@@ -68,7 +68,8 @@ Json TopologyJson(const std::string& path, const std::string& topology, const Fi
 void PrintTopology(const std::string& topology, const Figures& report, bool dry_run) {
   Print("{}: {} edges added and {} removed in {} runs; {} {} {} as generation {}", topology,
         report.Count("edges_added"), report.Count("edges_removed"), report.Count("runs"),
-        FormatBytes(report.Count("bytes")), dry_run ? "would be" : "were", "written", report.Count("generation"));
+        FormatBytes(report.Count("bytes")), dry_run ? "would be" : "were", "written",
+        report.Count("generation"));
   if (!dry_run) {
     const double seconds = report.Real("seconds");
     Print(" in {:.2f} s, {}", seconds, FormatRate(report.Real("bytes"), seconds));
@@ -115,7 +116,8 @@ Status Run(const CompactArguments& arguments) {
       json.push_back(task.topology ? TopologyJson(arguments.path, name, report)
                                    : ReportJson(arguments.path, name, report));
     } else {
-      task.topology ? PrintTopology(name, report, arguments.dry_run) : PrintReport(name, report, arguments.dry_run);
+      task.topology ? PrintTopology(name, report, arguments.dry_run)
+                    : PrintReport(name, report, arguments.dry_run);
     }
   }
   if (arguments.json) PrintJson(json);

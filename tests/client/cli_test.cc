@@ -179,7 +179,8 @@ TEST_F(CliTest, EdgesComeAndGoForEveryLaterCommand) {
   fs::copy(root_ / "db", root_ / "grown", fs::copy_options::recursive);
   const auto edges = [&] { return json::parse(Run("info grown --json").out)["edges"].get<int64_t>(); };
   const auto there = [&](int from) {
-    const std::string query = fmt::format("sql grown \"SELECT count(*) FROM edges WHERE src = {} AND dst = 5\" --csv", from);
+    const std::string query =
+        fmt::format("sql grown SELECT/**/count(*)/**/FROM/**/edges/**/WHERE/**/src={}/**/AND/**/dst=5", from);
     return Run(query).out;
   };
   const int64_t before = edges();

@@ -346,7 +346,8 @@ class Parent {
       EXPECT_TRUE(IsOfTables(manifest, file)) << file;
     }
     std::vector<std::string> topologies;
-    for (const std::string& file : FilesOf(manifest.topologies[0])) topologies.push_back(fs::path(file).filename());
+    for (const std::string& file : FilesOf(manifest.topologies[0]))
+      topologies.push_back(fs::path(file).filename());
     EXPECT_THAT(FilesIn(path + "topology"), testing::UnorderedElementsAreArray(topologies));
     EXPECT_THAT(FilesIn(path + "embeddings"), testing::SizeIs(trained_ == kNeverWritten ? 2 : 4));
     if (fs::exists(path + "training")) {

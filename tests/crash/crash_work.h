@@ -29,7 +29,15 @@ inline testing_util::TinyGraph Graph() { return {.nodes = 250, .both_directions 
 inline uint64_t FeatureBytes() { return RowBytes(Graph().type, Graph().dim); }
 
 // What a child works at, each kind in threads of its own.
-enum Work : uint32_t { kPut = 1, kCompact = 2, kTrain = 4, kBuild = 8, kCopy = 16, kEdges = 32, kImport = 64 };
+enum Work : uint32_t {
+  kPut = 1,
+  kCompact = 2,
+  kTrain = 4,
+  kBuild = 8,
+  kCopy = 16,
+  kEdges = 32,
+  kImport = 64
+};
 
 // What the child is told, in its environment: it is a process of its own, because RocksDB's threads do not
 // come along in a fork.

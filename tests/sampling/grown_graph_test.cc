@@ -50,7 +50,8 @@ class EdgeMap {
     std::map<std::pair<NodeId, NodeId>, std::array<std::vector<float>, 2>> added;  // given, and reverse
     for (size_t i = 0; i < given.edges.size(); ++i) {
       const float weight = !shape_.weighted ? 0.0f : given.weights.empty() ? 1.0f : given.weights[i];
-      const auto from = static_cast<NodeId>(given.edges[i].source), to = static_cast<NodeId>(given.edges[i].destination);
+      const auto from = static_cast<NodeId>(given.edges[i].source),
+                 to = static_cast<NodeId>(given.edges[i].destination);
       added[{to, from}][0].push_back(weight);
       if (shape_.undirected) added[{from, to}][1].push_back(weight);
     }
@@ -242,7 +243,8 @@ void GrownGraph::CheckDraws() {
     ASSERT_OK((*whole)->SetWeights(side, side == Adjacency::kCsc ? csc.weights : csr.weights));
     ASSERT_OK((*stored)->LoadWeights(*backend_, side));
   }
-  std::vector<RoadSpec> specs = {{.fanouts = {4, 3}}, {.fanouts = {40, 2}}, {.fanouts = {5, 2}, .replace = true}};
+  std::vector<RoadSpec> specs = {
+      {.fanouts = {4, 3}}, {.fanouts = {40, 2}}, {.fanouts = {5, 2}, .replace = true}};
   specs.push_back({.fanouts = {4, 3}, .sampler = SamplerKind::kLabor});
   if (shape_.weighted) specs.push_back({.fanouts = {4, 3}, .weighted = true});
   if (shape_.weighted) specs.push_back({.fanouts = {4, 3}, .sampler = SamplerKind::kLabor, .weighted = true});
@@ -286,7 +288,8 @@ void GrownGraph::CheckEqualsImport() {
   ASSERT_OK(ImportGraph(*backend_, other, shape_, edges_->All()));
   const TopologyRecord record = *store_->manifest()->FindTopology("graph");
   ASSERT_TRUE(record.runs.empty());
-  const std::string compacted = BytesOf(path() + "/" + record.file), whole = BytesOf(other + "/topology/graph-1.qtp");
+  const std::string compacted = BytesOf(path() + "/" + record.file),
+                    whole = BytesOf(other + "/topology/graph-1.qtp");
   ASSERT_EQ(compacted.size(), whole.size());
   EXPECT_TRUE(compacted.substr(kSuperblockBytes) == whole.substr(kSuperblockBytes));
 }
@@ -513,7 +516,8 @@ TEST_F(GrownGraph, RunsComposeToTheSameLists) {
       const uint64_t end = first + rng.Below(wanted.size() - first + 1);
       std::vector<uint32_t> merged;
       EdgeEdits::Merge merge(edits, edits.neighbors(), first, end);
-      for (uint64_t at = edits.BaseAt(first); at < edits.BaseAt(end); ++at) merge.Take({&base[at], 1}, merged);
+      for (uint64_t at = edits.BaseAt(first); at < edits.BaseAt(end); ++at)
+        merge.Take({&base[at], 1}, merged);
       merge.Finish(merged);
       ASSERT_THAT(merged, testing::ElementsAreArray(std::span(wanted).subspan(first, end - first)));
       if (first == wanted.size()) break;
