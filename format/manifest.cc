@@ -117,9 +117,30 @@ Status CheckTable(const TableRecord& table, std::string_view path) {
   return CheckFile(table.file, path);
 }
 
+// Runs follow each other: positions in one are positions in what the ones before it make.
+Status CheckTopology(const TopologyRecord& topology, std::string_view path) {
+  QUARRY_RETURN_IF_ERROR(CheckFile(topology.file, path));
+  uint64_t edges = topology.base_edge_count();
+  uint64_t timestamp = topology.folded;
+  for (const TopologyRun& run : topology.runs) {
+    QUARRY_RETURN_IF_ERROR(CheckFile(run.file, path));
+    if (run.edges_before != edges || run.removed > edges || run.timestamp <= timestamp) {
+      return MakeStatus(Code::kCorruption,
+                        "{}: the manifest's run {} of topology \"{}\" does not follow the one before it",
+                        path, run.file, topology.name);
+    }
+    edges = run.edges_after();
+    timestamp = run.timestamp;
+  }
+  if (edges == topology.edge_count) return Status::Ok();
+  return MakeStatus(Code::kCorruption,
+                    "{}: the manifest's topology \"{}\" has {} edges, and its runs end at {}", path,
+                    topology.name, topology.edge_count, edges);
+}
+
 Status Check(const Manifest& manifest, std::string_view path) {
   for (const TopologyRecord& topology : manifest.topologies) {
-    QUARRY_RETURN_IF_ERROR(CheckFile(topology.file, path));
+    QUARRY_RETURN_IF_ERROR(CheckTopology(topology, path));
   }
   if (manifest.device) QUARRY_RETURN_IF_ERROR(CheckDevice(*manifest.device, path));
   for (const LayoutRecord& layout : manifest.layouts) QUARRY_RETURN_IF_ERROR(CheckLayout(layout, path));
@@ -157,6 +178,14 @@ const Record* Find(const std::vector<Record>& records, std::string_view name) {
 }  // namespace
 
 uint64_t TableRecord::row_stride() const { return RoundUp(RowBytes(element_type, dim), sizeof(float)); }
+
+uint64_t TopologyRecord::ChangedSince(uint64_t timestamp) const {
+  uint64_t edges = 0;
+  for (const TopologyRun& run : runs) {
+    if (run.timestamp > timestamp) edges += run.added + run.removed;
+  }
+  return edges;
+}
 
 uint64_t LayoutRecord::total_bytes() const {
   uint64_t bytes = file_bytes + trace_bytes;

@@ -28,6 +28,18 @@ struct TableRecord {
   folded @7 :UInt64;       # the file holds the row versions up to this timestamp
 }
 
+struct TopologyRun {
+  file @0 :Text;
+  generation @1 :UInt64;
+  timestamp @2 :UInt64;
+  commits @3 :UInt64;
+  edgesBefore @4 :UInt64;
+  added @5 :UInt64;
+  removed @6 :UInt64;
+  lists @7 :UInt64;
+  fileBytes @8 :UInt64;
+}
+
 struct TopologyRecord {
   name @0 :Text;
   file @1 :Text;
@@ -40,6 +52,8 @@ struct TopologyRecord {
   undirected @8 :Bool;
   fileBytes @9 :UInt64;
   weighted @10 :Bool;
+  folded @11 :UInt64;      # the file holds the commits of edges up to this timestamp
+  runs @12 :List(TopologyRun);
 }
 
 struct DeviceRecord {

@@ -118,7 +118,7 @@ Result<Superblock> DecodeSuperblock(std::span<const std::byte> bytes, std::strin
   }
   const uint32_t kind = LoadLittle<uint32_t>(&bytes[kKindAt]);
   if (kind < static_cast<uint32_t>(FileKind::kFeatureTable) ||
-      kind > static_cast<uint32_t>(FileKind::kPartitioning)) {
+      kind > static_cast<uint32_t>(FileKind::kTopologyRun)) {
     return MakeStatus(Code::kUnsupported, "{}: offset {}: file kind {} is unknown to this Quarry", path,
                       kKindAt, kind);
   }

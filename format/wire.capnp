@@ -263,6 +263,7 @@ struct Fetch {
 struct CompactTable {
   table @0 :Text;
   dryRun @1 :Bool;
+  topology @2 :Bool;             # the table's name is one of a topology
 }
 
 struct BuildLayout {

@@ -53,13 +53,20 @@ Result<std::unique_ptr<EdgeReader>> EdgeReader::Open(Session& session, Adjacency
       .file = &topology->file(),
       .block_bytes = topology->block_bytes(),
       .offset = topology->indices_offset(side),
-      .bytes = RoundUp(topology->IndicesBytes(), kPageBytes),
+      .bytes = RoundUp(topology->BaseIndicesBytes(), kPageBytes),
       .verify = [topology, side](uint64_t page, std::span<const std::byte> bytes) -> Status {
         for (; !bytes.empty(); ++page, bytes = bytes.subspan(kPageBytes)) {
           QUARRY_RETURN_IF_ERROR(topology->VerifyIndexPage(side, page, bytes.first(kPageBytes)));
         }
         return Status::Ok();
       }};
+  if (topology->edits(side).empty()) return reader;
+  QUARRY_TRY(reader->neighbors_.edited,
+             EdgeColumnReader::Make(session.store().backend(), *topology, side, EdgeColumn::kNeighbors));
+  if (reader->has_weights_) {
+    QUARRY_TRY(reader->weights_.edited,
+               EdgeColumnReader::Make(session.store().backend(), *topology, side, EdgeColumn::kWeights));
+  }
   return reader;
 }
 
@@ -78,6 +85,8 @@ Result<std::unique_ptr<EdgeReader>> EdgeReader::Make(Session& session, Adjacency
 Result<std::unique_ptr<EdgeReader>> EdgeReader::MakeLookup(Session& session, Adjacency side,
                                                            EdgeParts parts) {
   QUARRY_TRY(std::unique_ptr<EdgeReader> reader, Open(session, side, parts));
+  // Pages that are kept are those of the file.
+  if (reader->neighbors_.edited != nullptr) return std::unique_ptr<EdgeReader>();
   bool has_room = true;
   int id = side == Adjacency::kCsc ? 0 : 3;  // of the part's pages in the session
   QUARRY_RETURN_IF_ERROR(reader->ForEachPart([&](Part& part) -> Status {
@@ -126,7 +135,20 @@ void EdgeReader::PlanBatch() {
   }
 }
 
+Status EdgeReader::LoadEdited(Part& part) {
+  part.places.clear();
+  part.bytes.clear();
+  for (const Run& run : runs_) {
+    QUARRY_TRY(const std::span<const uint32_t> values, part.edited->Read(run.first, run.end));
+    part.places.push_back(part.bytes.size() / part.entry_bytes);
+    const auto bytes = std::as_bytes(values);
+    part.bytes.insert(part.bytes.end(), bytes.begin(), bytes.end());
+  }
+  return Status::Ok();
+}
+
 Status EdgeReader::LoadPages(Part& part) {
+  if (part.edited != nullptr) return LoadEdited(part);
   const uint64_t entries_per_page = kPageBytes / part.entry_bytes;
   part.places.clear();
   std::vector<uint64_t> numbers;  // page numbers, in order

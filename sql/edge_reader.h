@@ -13,6 +13,7 @@
 #include "page_cache.h"
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
+#include "quarry/storage/edge_columns.h"
 #include "session.h"
 
 namespace quarry::sql {
@@ -52,8 +53,9 @@ class EdgeReader {
   // What is read of each edge: its neighbor, its relation, or its weight.
   struct Part {
     PageSection section;
-    uint64_t entry_bytes = 0;       // one edge's
-    const std::byte* at = nullptr;  // edge_'s
+    uint64_t entry_bytes = 0;                  // one edge's
+    std::unique_ptr<EdgeColumnReader> edited;  // reads it instead, where there are runs
+    const std::byte* at = nullptr;             // edge_'s
     // In a batch: pages that its runs need, and each run's first entry there.
     std::vector<std::byte> bytes;
     std::vector<uint64_t> places;
@@ -69,6 +71,7 @@ class EdgeReader {
   void PlanBatch();
   Status LoadBatch();
   Status LoadPages(Part& part);
+  Status LoadEdited(Part& part);
   Result<bool> NextStretch();
   Result<bool> NextRun();
   Status FindPieces();

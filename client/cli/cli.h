@@ -27,6 +27,8 @@ using Action = std::function<Status()>;
 
 void AddCalibrate(CLI::App& app, Action& action);
 void AddCheckpoint(CLI::App& app, Action& action);
+void AddAdd(CLI::App& app, Action& action);
+void AddRemove(CLI::App& app, Action& action);
 void AddCompact(CLI::App& app, Action& action);
 void AddCompletion(CLI::App& app, Action& action);
 void AddDoctor(CLI::App& app, Action& action);

@@ -1,4 +1,4 @@
-// quarry compact DB: folds the changed rows of tables into new files.
+// quarry compact DB: folds the changed rows of tables, and the runs of topologies, into new files.
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -50,29 +50,75 @@ void PrintReport(const std::string& table, const Figures& report, bool dry_run) 
   Print("\n");
 }
 
+Json TopologyJson(const std::string& path, const std::string& topology, const Figures& report) {
+  const double seconds = report.Real("seconds");
+  return {{"path", path},
+          {"topology", topology},
+          {"runs", report.Count("runs")},
+          {"edges_added", report.Count("edges_added")},
+          {"edges_removed", report.Count("edges_removed")},
+          {"edges", report.Count("edges")},
+          {"bytes", report.Count("bytes")},
+          {"timestamp", report.Count("timestamp")},
+          {"generation", report.Count("generation")},
+          {"seconds", seconds},
+          {"bytes_per_second", seconds > 0 ? report.Real("bytes") / seconds : 0.0}};
+}
+
+void PrintTopology(const std::string& topology, const Figures& report, bool dry_run) {
+  Print("{}: {} edges added and {} removed in {} runs; {} {} {} as generation {}", topology,
+        report.Count("edges_added"), report.Count("edges_removed"), report.Count("runs"),
+        FormatBytes(report.Count("bytes")), dry_run ? "would be" : "were", "written",
+        report.Count("generation"));
+  if (!dry_run) {
+    const double seconds = report.Real("seconds");
+    Print(" in {:.2f} s, {}", seconds, FormatRate(report.Real("bytes"), seconds));
+  }
+  Print("\n");
+}
+
+// What is compacted: tables, and topologies that have runs.
+Result<std::vector<wire::CompactTable>> TasksOf(client::Store& store, const CompactArguments& arguments) {
+  if (!arguments.table.empty()) {
+    return std::vector<wire::CompactTable>{{.table = arguments.table, .dry_run = arguments.dry_run}};
+  }
+  QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.path));
+  std::vector<wire::CompactTable> tasks;
+  for (const TableRecord& table : manifest.tables) {
+    tasks.push_back({.table = table.name, .dry_run = arguments.dry_run});
+  }
+  for (const TopologyRecord& topology : manifest.topologies) {
+    if (topology.runs.empty()) continue;
+    tasks.push_back({.table = topology.name, .dry_run = arguments.dry_run, .topology = true});
+  }
+  return tasks;
+}
+
 Status Run(const CompactArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
-  std::vector<std::string> tables = {arguments.table};
-  if (arguments.table.empty()) {
-    tables.clear();
-    QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
-    for (const TableRecord& table : manifest.tables) tables.push_back(table.name);
-  }
+  QUARRY_TRY(const std::vector<wire::CompactTable> tasks, TasksOf(*store, arguments));
   Json json = Json::array();
-  for (const std::string& table : tables) {
+  for (const wire::CompactTable& task : tasks) {
     ProgressBar bar;
     const ProgressFunction progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
       if (Interrupted())
-        return Status(Code::kCancelled, "interrupted while compacting; the table is as it was");
+        return MakeStatus(Code::kCancelled, "interrupted while compacting; the {} is as it was",
+                          task.topology ? "graph" : "table");
       bar.Show(phase, done, total);
       return Status::Ok();
     };
-    const auto done = store->Maintain(wire::CompactTable{table, arguments.dry_run}, progress);
+    const auto done = store->Maintain(task, progress);
     bar.Clear();
     QUARRY_RETURN_IF_ERROR(done.status());
     const Figures report(*done);
-    arguments.json ? json.push_back(ReportJson(arguments.path, table, report))
-                   : PrintReport(table, report, arguments.dry_run);
+    const std::string& name = task.table;
+    if (arguments.json) {
+      json.push_back(task.topology ? TopologyJson(arguments.path, name, report)
+                                   : ReportJson(arguments.path, name, report));
+    } else {
+      task.topology ? PrintTopology(name, report, arguments.dry_run)
+                    : PrintReport(name, report, arguments.dry_run);
+    }
   }
   if (arguments.json) PrintJson(json);
   return Status::Ok();
@@ -81,7 +127,7 @@ Status Run(const CompactArguments& arguments) {
 }  // namespace
 
 void AddCompact(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("compact", "fold changed rows into new table files");
+  CLI::App* verb = app.add_subcommand("compact", "fold changed rows and edges into new files");
   auto arguments = std::make_shared<CompactArguments>();
   verb->add_option("DB", arguments->path, kAddressHelp)->required();
   verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
@@ -90,7 +136,8 @@ void AddCompact(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(
-      "Interrupted, it leaves the database as it was, and the next one goes on where it was. Layouts stay\n"
+      "Interrupted, it leaves the database as it was, and the next one goes on where it was (edges begin\n"
+      "anew). Layouts stay\n"
       "valid: rows that changed since they were packed are read from the new file; `quarry layout rebuild`\n"
       "packs them again.\n"
       "Example: quarry compact db/ --dry-run");

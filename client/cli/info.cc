@@ -85,13 +85,25 @@ class InfoReport {
     json["resident_bytes"] = (geometry.ok() ? geometry->cell_count() * sizeof(uint32_t) : 0) +
                              figures_.Count("changed_rows_bytes." + table.name);
   }
+  static uint64_t Sum(const std::vector<TopologyRun>& runs, uint64_t TopologyRun::*counted) {
+    uint64_t sum = 0;
+    for (const TopologyRun& run : runs) sum += run.*counted;
+    return sum;
+  }
   void Complete(const TopologyRecord& topology, Json& json) const {
     json["resident_bytes"] = Topology::ResidentBytes(topology);
+    uint64_t bytes = topology.file_bytes;
+    for (const TopologyRun& run : topology.runs) bytes += run.file_bytes;
+    json["disk_bytes"] = bytes;
+    json["edges_added"] = Sum(topology.runs, &TopologyRun::added);
+    json["edges_removed"] = Sum(topology.runs, &TopologyRun::removed);
   }
   void Complete(const LayoutRecord& layout, Json& json) const {
     json = LayoutJson(layout);
     json["fresh"] = IsFresh(manifest_, layout);
     json["servable"] = IsServable(manifest_, layout);
+    const TopologyRecord* const topology = manifest_.FindTopology(layout.spec.topology);
+    json["edges_changed"] = topology == nullptr ? 0 : topology->ChangedSince(layout.timestamp);
   }
   void Complete(const PartitioningRecord& record, Json& json) const {
     json = PartitioningJson(manifest_, record);
@@ -157,6 +169,9 @@ std::string SegmentsOf(const Json& layout) {
 
 std::string SourceOf(const Json& layout) {
   if (Is(layout, "fresh")) return "these data";
+  if (const std::string edges = Text(layout, "edges_changed"); Is(layout, "servable") && edges != "0") {
+    return fmt::format("a graph before {} edges came or went: serves its batches", edges);
+  }
   return Is(layout, "servable") ? "an earlier generation: serves, changed rows from the table"
                                 : "other data: rebuild it";
 }
@@ -225,7 +240,12 @@ void PrintFacts(const Json& report) {
     if (Text(graph, "name") != "graph") continue;
     const std::string kind = WordsOf(
         graph, {{"undirected", "undirected"}, {"deduplicated", "deduplicated"}, {"weighted", "weighted"}});
-    line("edges", Text(graph, "edges") + (kind.empty() ? "" : ", ") + kind);
+    std::string runs;
+    if (!graph["runs"].empty()) {
+      runs = fmt::format("; {} added and {} removed in {} runs", Text(graph, "edges_added"),
+                         Text(graph, "edges_removed"), graph["runs"].size());
+    }
+    line("edges", Text(graph, "edges") + (kind.empty() ? "" : ", ") + kind + runs);
     line("relations", Text(graph, "relations"));
   }
   line("classes", Text(report, "classes"));

@@ -176,6 +176,8 @@ int Main(int given_count, char** given) {
   AddImport(app, action);
   AddExport(app, action);
   AddPut(app, action);
+  AddAdd(app, action);
+  AddRemove(app, action);
   AddCompact(app, action);
   AddInfo(app, action);
   AddStats(app, action);

@@ -6,14 +6,11 @@
 #include <vector>
 
 #include "quarry/base/units.h"
-#include "quarry/format/feature_table.h"
 #include "quarry/io/buffer.h"
-#include "quarry/storage/scanner.h"
+#include "quarry/storage/edge_columns.h"
 
 namespace quarry {
 namespace {
-
-constexpr uint64_t kIndicesPerPage = kPageBytes / sizeof(NodeId);
 
 // The largest IoBuffer whose mapping fits `memory_bytes`.
 uint64_t LargestBuffer(uint64_t memory_bytes) {
@@ -162,18 +159,12 @@ Status NeighborCache::ReadLists(IoBackend& backend) {
 // Calls visit(first position, indices) for consecutive pieces of the side's indices, verified.
 template <typename Visit>
 Status NeighborCache::Scan(IoBackend& backend, const Visit& visit) {
-  QUARRY_TRY(const std::unique_ptr<FileScanner> scanner,
-             FileScanner::Make(backend, topology_.file(), topology_.indices_offset(side_),
-                               topology_.IndicesBytes()));
+  QUARRY_TRY(const std::unique_ptr<EdgeColumnScanner> scanner,
+             EdgeColumnScanner::Make(backend, topology_, side_, EdgeColumn::kNeighbors));
   for (uint64_t first = 0; first < topology_.edge_count();) {
-    QUARRY_TRY(const std::span<const std::byte> piece, scanner->Next());
-    for (uint64_t offset = 0; offset < piece.size(); offset += kPageBytes) {
-      QUARRY_RETURN_IF_ERROR(topology_.VerifyIndexPage(side_, first / kIndicesPerPage + offset / kPageBytes,
-                                                       piece.subspan(offset, kPageBytes)));
-    }
-    const uint64_t count = std::min(piece.size() / sizeof(NodeId), topology_.edge_count() - first);
-    visit(first, std::span(reinterpret_cast<const NodeId*>(piece.data()), count));
-    first += count;
+    QUARRY_TRY(const std::span<const NodeId> piece, scanner->Next());
+    visit(first, piece);
+    first += piece.size();
   }
   return Status::Ok();
 }

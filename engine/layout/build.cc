@@ -102,9 +102,8 @@ Status Builder::Prepare(const std::string& folder) {
   if (spec_.snapshot == nullptr) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
   }
-  const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TableRecord* table = spec_.snapshot->FindTable(spec_.road.feature_table);
-  const TopologyRecord* topology = manifest->FindTopology(spec_.road.topology);
+  const TopologyRecord* topology = spec_.snapshot->FindTopology(spec_.road.topology);
   if (table == nullptr) return store_.OpenTable(spec_.road.feature_table).status();
   if (topology == nullptr) return store_.OpenTopology(spec_.road.topology).status();
   table_record_ = *table;
@@ -117,7 +116,7 @@ Status Builder::Prepare(const std::string& folder) {
 // What the sampled batches depend on.
 uint64_t Builder::TraceKey() const {
   return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.first_batch, spec_.batches, spec_.epochs,
-                 topology_record_.generation, topology_record_.edge_count, place_.generation, seed_hash_);
+                 topology_record_.timestamp(), topology_record_.edge_count, place_.generation, seed_hash_);
 }
 
 Status Builder::WriteMark() const {

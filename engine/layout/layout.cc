@@ -163,18 +163,27 @@ uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_c
   return spec.policy == PolicyKind::kNone ? 0 : std::min(spec.road.cache_bytes / row_stride, row_count);
 }
 
+namespace {
+
+// No edges were committed since; a compaction changes none.
+bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record) {
+  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp;
+}
+
+}  // namespace
+
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
   const TableRecord* table = manifest.FindTable(record.spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
   return table != nullptr && table->generation == record.table_generation && topology != nullptr &&
-         topology->generation == record.topology_generation;
+         HasEdgesOf(*topology, record);
 }
 
 bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
   const TableRecord* table = manifest.FindTable(record.spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
   return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
-         topology->generation == record.topology_generation;
+         topology->generation >= record.topology_generation;
 }
 
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {
@@ -185,7 +194,7 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
   RoadSpec road = spec.road;
   road.cache_bytes = CacheRowsOf(spec, stride, table->row_count) * stride;
   return record.spec == road && record.table_generation == table->generation &&
-         record.topology_generation == topology->generation && record.epochs == spec.epochs &&
+         HasEdgesOf(*topology, record) && record.epochs == spec.epochs &&
          record.policy == spec.policy && record.hash_functions == spec.hash_functions &&
          (spec.disk_bytes == 0 ? record.batches_per_segment == 0 : record.total_bytes() <= spec.disk_bytes);
 }

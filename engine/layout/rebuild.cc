@@ -70,6 +70,7 @@ class Rebuild {
   // To what the layout's rows belong from now on.
   void Renew(LayoutRecord& record) const {
     record.table_generation = snapshot_->FindTable(record.spec.feature_table)->generation;
+    record.topology_generation = snapshot_->FindTopology(record.spec.topology)->generation;
     record.timestamp = snapshot_->timestamp;
   }
 
@@ -116,6 +117,9 @@ Result<std::string> Rebuild::WhyOtherBatches() {
   const uint64_t row_bytes = RowBytes(table->element_type, table->dim);
   if (row_bytes != directory.row_bytes || table->row_count != directory.node_count) {
     return fmt::format("table \"{}\" has other rows", record_.spec.feature_table);
+  }
+  if (snapshot_->FindTopology(record_.spec.topology)->timestamp() > record_.timestamp) {
+    return fmt::format("edges of topology \"{}\" were added or removed", record_.spec.topology);
   }
   QUARRY_TRY(const bool may_differ, PropertiesMayDiffer());
   if (!may_differ) return std::string();

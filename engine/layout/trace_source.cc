@@ -6,8 +6,8 @@
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/trace_statistics.h"
+#include "quarry/storage/edge_columns.h"
 #include "quarry/storage/node_properties.h"
-#include "quarry/storage/scanner.h"
 
 namespace quarry {
 namespace {
@@ -84,14 +84,18 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
                                                        const LayoutSpec& spec) {
   std::unique_ptr<TraceSource> source(new TraceSource(store));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* record = manifest->FindTopology(spec.road.topology);
+  std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
+  if (snapshot == nullptr) {
+    QUARRY_TRY(snapshot, store.TakeSnapshot());
+  }
+  const TopologyRecord* record = snapshot->FindTopology(spec.road.topology);
   if (record == nullptr) return store.OpenTopology(spec.road.topology).status();
   const TopologyBytes bytes = BytesOf(*manifest, *record, spec);
   const std::span<const Adjacency> sides = SidesOf(spec.road.direction);
   const bool in_memory = bytes.FitIn(budget.available_bytes());
   QUARRY_TRY(source->reservation_,
              budget.Reserve(bytes.resident + (in_memory ? bytes.indices : 0), "sampling a trace"));
-  QUARRY_TRY(source->topology_, store.OpenTopology(spec.road.topology));
+  QUARRY_TRY(source->topology_, store.OpenTopology(*snapshot, spec.road.topology));
   QUARRY_RETURN_IF_ERROR(NeighborSampler::LoadWeights(store.backend(), spec.road, *source->topology_));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {
@@ -103,10 +107,6 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
                         .direction = spec.road.direction,
                         .backend = &store.backend(),
                         .device = ProfileOf(*manifest)};
-  std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
-  if (snapshot == nullptr) {
-    QUARRY_TRY(snapshot, store.TakeSnapshot());
-  }
   QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record->node_count, snapshot));
   const std::vector<NodeId> seeds = properties.TrainNodes();
   if (seeds.empty()) {
@@ -209,18 +209,11 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
     }
     for (const NodeId node : topology.indices(side)) ++counts[node];
     if (!topology.indices(side).empty() || topology.edge_count() == 0) continue;
-    QUARRY_TRY(const auto scanner, FileScanner::Make(backend, topology.file(), topology.indices_offset(side),
-                                                     topology.IndicesBytes()));
-    uint64_t page = 0;
+    QUARRY_TRY(const auto scanner, EdgeColumnScanner::Make(backend, topology, side, EdgeColumn::kNeighbors));
     for (uint64_t left = topology.edge_count(); left > 0;) {
-      QUARRY_TRY(const std::span<const std::byte> piece, scanner->Next());
-      for (size_t at = 0; at < piece.size(); at += kPageBytes, ++page) {
-        QUARRY_RETURN_IF_ERROR(topology.VerifyIndexPage(side, page, piece.subspan(at, kPageBytes)));
-      }
-      const auto* nodes = reinterpret_cast<const NodeId*>(piece.data());
-      const uint64_t count = std::min<uint64_t>(left, piece.size() / sizeof(NodeId));
-      for (uint64_t i = 0; i < count; ++i) ++counts[nodes[i]];
-      left -= count;
+      QUARRY_TRY(const std::span<const NodeId> nodes, scanner->Next());
+      for (const NodeId node : nodes) ++counts[node];
+      left -= nodes.size();
     }
   }
   return counts;

@@ -131,7 +131,8 @@ class BucketSorter {
     const ScopedSpan span("sort edges by part");
     QUARRY_TRY(const auto topology_reservation,
                budget_.Reserve(Topology::ResidentBytes(record), "reading a topology"));
-    QUARRY_TRY(const std::unique_ptr<Topology> topology, store_.OpenTopology(record.name));
+    QUARRY_TRY(const std::unique_ptr<Topology> topology,
+               Topology::Open(store_.backend(), store_.path(), record, store_.manifest()->database_id));
     QUARRY_TRY(const auto edges, TopologyEdges::Make(store_.backend(), *topology, budget_));
     QUARRY_TRY(RelationReader relations, RelationReader::Make(store_, budget_, record));
     QUARRY_RETURN_IF_ERROR(Reserve(record.edge_count));

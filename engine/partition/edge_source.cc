@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "quarry/base/units.h"
-#include "quarry/format/feature_table.h"
 
 namespace quarry {
 namespace {
@@ -23,33 +22,20 @@ Result<std::unique_ptr<TopologyEdges>> TopologyEdges::Make(IoBackend& backend, c
                                                            MemoryBudget& budget) {
   std::unique_ptr<TopologyEdges> edges(new TopologyEdges(backend, topology));
   if (topology.indices(Adjacency::kCsc).empty()) {
-    const uint64_t bytes = IoBuffer::MappedBytes(FileScanner::kDepth * kTopologyPieceBytes);
+    const uint64_t bytes = IoBuffer::MappedBytes(EdgeColumnScanner::MemoryBytes(kTopologyPieceBytes));
     QUARRY_TRY(edges->reservation_, budget.Reserve(bytes, "reading the edges of a topology"));
   }
   return edges;
 }
 
 Status TopologyEdges::Rewind() {
-  next_ = next_page_ = 0;
+  next_ = 0;
   destination_ = 0;
   scanner_ = nullptr;
   piece_ = topology_.indices(Adjacency::kCsc);
   if (!piece_.empty() || edge_count() == 0) return Status::Ok();
-  QUARRY_TRY(scanner_,
-             FileScanner::Make(backend_, topology_.file(), topology_.indices_offset(Adjacency::kCsc),
-                               topology_.IndicesBytes(), kTopologyPieceBytes));
-  return Status::Ok();
-}
-
-Status TopologyEdges::NextPiece() {
-  QUARRY_TRY(const std::span<const std::byte> bytes, scanner_->Next());
-  for (uint64_t at = 0; at < bytes.size(); at += kPageBytes) {
-    QUARRY_RETURN_IF_ERROR(
-        topology_.VerifyIndexPage(Adjacency::kCsc, next_page_++, bytes.subspan(at, kPageBytes)));
-  }
-  // The last page is padded.
-  const uint64_t count = std::min(bytes.size() / sizeof(NodeId), edge_count() - next_);
-  piece_ = {reinterpret_cast<const NodeId*>(bytes.data()), count};
+  QUARRY_TRY(scanner_, EdgeColumnScanner::Make(backend_, topology_, Adjacency::kCsc, EdgeColumn::kNeighbors,
+                                               kTopologyPieceBytes));
   return Status::Ok();
 }
 
@@ -57,7 +43,9 @@ Result<size_t> TopologyEdges::Read(std::span<NodePair> out) {
   const std::span<const uint64_t> indptr = topology_.indptr(Adjacency::kCsc);
   size_t filled = 0;
   while (filled < out.size() && next_ < edge_count()) {
-    if (piece_.empty()) QUARRY_RETURN_IF_ERROR(NextPiece());
+    if (piece_.empty()) {
+      QUARRY_TRY(piece_, scanner_->Next());
+    }
     const size_t count = std::min(piece_.size(), out.size() - filled);
     for (const NodeId source : piece_.first(count)) {
       while (indptr[destination_ + 1] <= next_) ++destination_;

@@ -78,11 +78,10 @@ class PartitioningBuilder {
 Status PartitioningBuilder::Check(const Assignment& assignment) {
   QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec_.name));
   QUARRY_RETURN_IF_ERROR(CheckPartCount(assignment.parts));
-  const std::shared_ptr<const Manifest> manifest = store_.manifest();
-  const TopologyRecord* const topology = manifest->FindTopology(spec_.topology);
+  QUARRY_TRY(snapshot_, store_.TakeSnapshot());
+  const TopologyRecord* const topology = snapshot_->FindTopology(spec_.topology);
   if (topology == nullptr) return store_.OpenTopology(spec_.topology).status();
   topology_ = *topology;
-  QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   if (!spec_.table.empty()) {
     const TableRecord* const table = snapshot_->FindTable(spec_.table);
     if (table == nullptr) return store_.OpenTable(spec_.table).status();
@@ -335,7 +334,8 @@ Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const Topolog
                                const ProgressFunction& progress) {
   const ScopedSpan span("partition");
   QUARRY_TRY(const auto reservation, budget.Reserve(Topology::ResidentBytes(record), "reading a topology"));
-  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(record.name));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology,
+             Topology::Open(store.backend(), store.path(), record, store.manifest()->database_id));
   QUARRY_TRY(const auto edges, TopologyEdges::Make(store.backend(), *topology, budget));
   MemoryBudget::Reservation train_reservation;
   std::vector<NodeId> train_nodes;
@@ -359,10 +359,10 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
   const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));  // before hours of partitioning
   QUARRY_RETURN_IF_ERROR(CheckPartCount(options.parts));
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* const topology = snapshot->FindTopology(spec.topology);
   if (topology == nullptr) return store.OpenTopology(spec.topology).status();
-  if (!spec.table.empty() && manifest->FindTable(spec.table) == nullptr)
+  if (!spec.table.empty() && snapshot->FindTable(spec.table) == nullptr)
     return store.OpenTable(spec.table).status();
   spec.method = PartitionMethodName(options.method);
   spec.seed = options.seed;

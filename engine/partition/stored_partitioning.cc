@@ -39,12 +39,21 @@ Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord
   return DirectoryIn(store.backend(), data, record);
 }
 
-bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
+namespace {
+
+// Its nodes and rows are those of the database; edges may have come and gone.
+bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.topology);
-  if (topology == nullptr || topology->generation != record.topology_generation) return false;
+  if (topology == nullptr || topology->generation < record.topology_generation) return false;
   if (record.table.empty()) return true;
   const TableRecord* const table = manifest.FindTable(record.table);
   return table != nullptr && table->generation == record.table_generation;
+}
+
+}  // namespace
+
+bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
+  return IsServable(manifest, record) && manifest.FindTopology(record.topology)->timestamp() <= record.timestamp;
 }
 
 Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record) {
@@ -84,7 +93,7 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
     return MakeStatus(Code::kNotFound, "{}: {}; `quarry partition build` makes one", store.path(),
                       ThereIsNo("partitioning", name, "partitionings", manifest->partitionings));
   }
-  if (!IsFresh(*manifest, *record)) {
+  if (!IsServable(*manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
         "{}: partitioning \"{}\" was made of generation {} of topology \"{}\"{}, which the database no "
@@ -93,6 +102,11 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
         record->table.empty()
             ? std::string()
             : fmt::format(" and {} of table \"{}\"", record->table_generation, record->table));
+  }
+  if (!IsFresh(*manifest, *record)) {
+    LogWarn("edges of topology \"{}\" were added or removed since partitioning \"{}\" was built, which has those of then: "
+            "`quarry partition build` makes it anew",
+            record->topology, name);
   }
   std::unique_ptr<StoredPartitioning> opened(new StoredPartitioning(store.backend()));
   opened->record_ = *record;

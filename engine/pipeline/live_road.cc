@@ -224,7 +224,7 @@ Status LiveRoadImpl::OpenBase() {
 // Without indices.
 Status LiveRoadImpl::OpenTopology() {
   topology_.reset();  // two would not fit into what is reserved for one
-  QUARRY_TRY(topology_, store_.OpenTopology(options_.spec.topology));
+  QUARRY_TRY(topology_, store_.OpenTopology(*snapshot_, options_.spec.topology));
   return NeighborSampler::LoadWeights(store_.backend(), options_.spec, *topology_);
 }
 

@@ -39,7 +39,7 @@ struct StagingShape {
 
 // One request each; no more than the indices can fill.
 StagingShape ShapeOf(const NeighborSource& source) {
-  const uint64_t side_bytes = std::max(kPageBytes, RoundUp(source.topology->IndicesBytes(), kPageBytes));
+  const uint64_t side_bytes = std::max(kPageBytes, RoundUp(source.topology->BaseIndicesBytes(), kPageBytes));
   StagingShape shape;
   shape.slot_bytes = std::min(kRequestBytesMax, side_bytes);
   const uint64_t useful = CeilDiv(side_bytes, kPageBytes) * SidesOf(source.direction).size();
@@ -62,7 +62,8 @@ void SortByPage(std::span<uint64_t>& keys, std::span<uint64_t>& scratch, uint64_
   }
 }
 
-// Positions whose list the neighbor cache holds are answered from it (Ginex §3.2). The others are sorted by
+// Positions whose list the neighbor cache holds are answered from it (Ginex §3.2), and edges that runs have added from
+// those. The others are sorted by
 // page, and each page is read once per tile: neighboring pages in one request, `slot_count` requests in
 // flight.
 class DiskResolver final : public Resolver {
@@ -72,7 +73,7 @@ class DiskResolver final : public Resolver {
         sides_(SidesOf(source.direction)),
         shape_(ShapeOf(source)),
         staging_(std::move(staging)) {
-    pages_per_side_ = CeilDiv(source.topology->IndicesBytes(), kPageBytes);
+    pages_per_side_ = CeilDiv(source.topology->BaseIndicesBytes(), kPageBytes);
     slots_.resize(shape_.slot_count);
   }
   ~DiskResolver() override {
@@ -158,7 +159,7 @@ size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors
     uint64_t list_begin = 0;
     for (; place < end; ++place) {
       const int side = static_cast<int>(tile.positions[place] >> 63);
-      const uint64_t position = tile.positions[place] & ~kSecondSide;
+      uint64_t position = tile.positions[place] & ~kSecondSide;
       if (side != list_side) {
         list_side = side;
         const NeighborCache* cache = source_.caches[static_cast<int>(sides_[side])];
@@ -169,6 +170,14 @@ size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors
       if (list.data() != nullptr) {
         neighbors[place] = list[position - list_begin];
         continue;
+      }
+      if (const EdgeEdits& edits = source_.topology->edits(sides_[side]); !edits.empty()) [[unlikely]] {
+        const EdgeEdits::Place found = edits.Find(position);
+        if (found.added) {
+          neighbors[place] = edits.neighbors()[found.index];
+          continue;
+        }
+        position = found.index;
       }
       const uint64_t page = side * pages_per_side_ + position / kIndicesPerPage;
       keys_[key_count++] = page << kPageShift | position % kIndicesPerPage << kPlaceBits | place;
@@ -278,7 +287,7 @@ Result<std::unique_ptr<Resolver>> MakeDiskResolver(const NeighborSource& source)
                       "{}: the indices are not in memory, and no backend is given to read them",
                       topology.file().path());
   }
-  const uint64_t pages = CeilDiv(topology.IndicesBytes(), kPageBytes) * SidesOf(source.direction).size();
+  const uint64_t pages = CeilDiv(topology.BaseIndicesBytes(), kPageBytes) * SidesOf(source.direction).size();
   if (std::bit_width(pages) > 64 - kPageShift) {
     return MakeStatus(Code::kUnsupported, "{}: {} edges are more than sampling from disk can address",
                       topology.file().path(), topology.edge_count());

@@ -32,7 +32,6 @@ Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, std::string_
   QUARRY_TRY(file.reservation, budget.Reserve(Topology::ResidentBytes(*record), "the topology's indptr"));
   QUARRY_TRY(file.topology, store.OpenTopology(name));
   QUARRY_TRY(file.relations, EdgeValues::OpenRelations(store, budget, *record, Adjacency::kCsc));
-  QUARRY_TRY(file.weights, EdgeValues::OpenWeights(store, budget, *record, Adjacency::kCsc));
   return file;
 }
 
@@ -42,41 +41,39 @@ Result<std::unique_ptr<EdgeScan>> EdgeScan::Open(Store& store, MemoryBudget& bud
   QUARRY_TRY(scan->reservation_, budget.Reserve(kMemoryBytes, "reading edges"));
   const Topology& topology = *file.topology;
   if (with_heads && topology.edge_count() > 0) {
-    QUARRY_TRY(scan->heads_,
-               FileScanner::Make(store.backend(), topology.file(), topology.indices_offset(Adjacency::kCsc),
-                                 topology.IndicesBytes(), kStepEdges * sizeof(NodeId)));
+    QUARRY_TRY(scan->heads_, EdgeColumnScanner::Make(store.backend(), topology, Adjacency::kCsc,
+                                                     EdgeColumn::kNeighbors, kStepEdges * sizeof(NodeId)));
   }
   QUARRY_TRY(scan->relations_, ScannerOf(store, file.relations.get()));
-  if (with_heads) {
-    QUARRY_TRY(scan->weights_, ScannerOf(store, file.weights.get()));
+  if (with_heads && file.record.weighted && topology.edge_count() > 0) {
+    QUARRY_TRY(scan->weights_, EdgeColumnScanner::Make(store.backend(), topology, Adjacency::kCsc,
+                                                       EdgeColumn::kWeights, kStepEdges * sizeof(float)));
   }
-  scan->edges_.resize(std::min(kStepEdges, topology.edge_count()));
   return scan;
 }
 
+// Heads and weights come in equal pieces, of as many edges of the file and what runs make of them; relations in pieces of
+// the file, since a graph that has them has no runs.
 Result<std::span<const Triple>> EdgeScan::Next() {
-  const uint64_t count = std::min<uint64_t>(edges_.size(), file_.topology->edge_count() - next_);
-  const std::span<Triple> edges = std::span(edges_).first(count);
+  uint64_t count = std::min(kStepEdges, file_.topology->edge_count() - next_);
+  if (count > 0 && heads_ != nullptr) {
+    QUARRY_TRY(count, ReadHeads());
+  }
+  edges_.resize(count);
+  const std::span<Triple> edges = edges_;
   if (count == 0) return std::span<const Triple>();
-  if (heads_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadHeads(edges));
   if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadRelations(edges));
-  if (weights_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadWeights(count));
+  if (weights_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadWeights());
   SetTails(edges);
   next_ += count;
   return std::span<const Triple>(edges);
 }
 
-Status EdgeScan::ReadHeads(std::span<Triple> edges) {
-  QUARRY_TRY(const std::span<const std::byte> bytes, heads_->Next());
-  const uint64_t first_page = next_ * sizeof(NodeId) / kPageBytes;
-  for (uint64_t at = 0; at < bytes.size(); at += kPageBytes) {
-    QUARRY_RETURN_IF_ERROR(file_.topology->VerifyIndexPage(Adjacency::kCsc, first_page + at / kPageBytes,
-                                                           bytes.subspan(at, kPageBytes)));
-  }
-  for (size_t i = 0; i < edges.size(); ++i) {
-    std::memcpy(&edges[i].head, bytes.data() + i * sizeof(NodeId), sizeof(NodeId));
-  }
-  return Status::Ok();
+Result<uint64_t> EdgeScan::ReadHeads() {
+  QUARRY_TRY(const std::span<const NodeId> heads, heads_->Next());
+  edges_.resize(heads.size());
+  for (size_t i = 0; i < heads.size(); ++i) edges_[i].head = heads[i];
+  return heads.size();
 }
 
 Status EdgeScan::ReadRelations(std::span<Triple> edges) {
@@ -96,11 +93,10 @@ Status EdgeScan::ReadRelations(std::span<Triple> edges) {
   return Status::Ok();
 }
 
-Status EdgeScan::ReadWeights(size_t count) {
-  QUARRY_TRY(const std::span<const std::byte> bytes, weights_->Next());
-  QUARRY_RETURN_IF_ERROR(file_.weights->VerifyPages(next_ * sizeof(float) / kPageBytes, bytes));
-  weight_values_.resize(count);
-  std::memcpy(weight_values_.data(), bytes.data(), count * sizeof(float));
+Status EdgeScan::ReadWeights() {
+  QUARRY_TRY(const std::span<const uint32_t> bits, weights_->Next());
+  weight_values_.resize(bits.size());
+  std::memcpy(weight_values_.data(), bits.data(), bits.size_bytes());
   return Status::Ok();
 }
 

@@ -11,6 +11,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
+#include "quarry/storage/edge_columns.h"
 #include "quarry/storage/edge_values.h"
 #include "quarry/storage/scanner.h"
 #include "quarry/storage/store.h"
@@ -26,7 +27,6 @@ struct EdgeFile {
   MemoryBudget::Reservation reservation;
   std::unique_ptr<Topology> topology;
   std::unique_ptr<EdgeValues> relations;  // null: there is one
-  std::unique_ptr<EdgeValues> weights;    // null: there are none
 };
 
 class EdgeScan {
@@ -45,16 +45,16 @@ class EdgeScan {
 
  private:
   explicit EdgeScan(const EdgeFile& file) : file_(file) {}
-  Status ReadHeads(std::span<Triple> edges);
+  Result<uint64_t> ReadHeads();
   Status ReadRelations(std::span<Triple> edges);
-  Status ReadWeights(size_t count);
+  Status ReadWeights();
   void SetTails(std::span<Triple> edges);
 
   const EdgeFile& file_;
   MemoryBudget::Reservation reservation_;
-  std::unique_ptr<FileScanner> heads_;      // null: not asked for
-  std::unique_ptr<FileScanner> relations_;  // null: one relation
-  std::unique_ptr<FileScanner> weights_;    // null: not asked for, or there are none
+  std::unique_ptr<EdgeColumnScanner> heads_;    // null: not asked for
+  std::unique_ptr<FileScanner> relations_;      // null: one relation
+  std::unique_ptr<EdgeColumnScanner> weights_;  // null: not asked for, or there are none
   std::vector<Triple> edges_;
   std::vector<float> weight_values_;
   uint64_t next_ = 0;

@@ -37,7 +37,7 @@ class EdgesExport {
       QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, name.edges, ElementType::kInt64,
                                                          target_.text ? 2 : 0, buffer_bytes));
       outputs.push_back(std::move(output));
-      if (file_.weights == nullptr) continue;
+      if (!file_.record.weighted) continue;
       QUARRY_TRY(ArrayOutput weight_output,
                  ArrayOutput::Create(target_, name.weights, ElementType::kFloat32, 0, buffer_bytes));
       weights.push_back(std::move(weight_output));

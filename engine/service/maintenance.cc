@@ -14,6 +14,7 @@
 #include "quarry/service/export.h"
 #include "quarry/storage/checkpoint.h"
 #include "quarry/storage/compaction.h"
+#include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/verify/verify.h"
 
@@ -34,6 +35,17 @@ Counters CountersOf(const CompactionReport& done) {
           {"timestamp", Number(done.timestamp)},
           {"generation", Number(done.generation)},
           {"resumed_row", Number(done.resumed_row)},
+          {"seconds", done.seconds}};
+}
+
+Counters CountersOf(const TopologyCompactionReport& done) {
+  return {{"runs", Number(done.runs)},
+          {"edges_added", Number(done.edges_added)},
+          {"edges_removed", Number(done.edges_removed)},
+          {"edges", Number(done.edge_count)},
+          {"bytes", Number(done.bytes)},
+          {"timestamp", Number(done.timestamp)},
+          {"generation", Number(done.generation)},
           {"seconds", done.seconds}};
 }
 
@@ -156,6 +168,11 @@ struct Maintenance::Runner {
     return ReportOf(all);
   }
   Result<Report> operator()(const wire::CompactTable& compact) const {
+    if (compact.topology) {
+      QUARRY_TRY(const TopologyCompactionReport done,
+                 CompactTopology(store, budget, compact.table, compact.dry_run, progress));
+      return Report{.counters = CountersOf(done)};
+    }
     QUARRY_TRY(const CompactionReport done,
                quarry::CompactTable(store, budget, compact.table, compact.dry_run, progress));
     return Report{.counters = CountersOf(done)};
@@ -233,7 +250,7 @@ std::string NameOf(const wire::MaintenanceTask& task) {
   struct Namer {
     std::string operator()(const wire::VerifyDatabase&) const { return "a verification"; }
     std::string operator()(const wire::CompactTable& compact) const {
-      return fmt::format("a compaction of table \"{}\"", compact.table);
+      return fmt::format("a compaction of {} \"{}\"", compact.topology ? "topology" : "table", compact.table);
     }
     std::string operator()(const wire::CheckpointDatabase&) const { return "a checkpoint"; }
     std::string operator()(const wire::BuildLayout& build) const {

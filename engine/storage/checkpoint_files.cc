@@ -86,6 +86,7 @@ Status CheckpointFiles::Take(const Manifest& manifest) {
   for (const TableRecord& table : manifest.tables) files.emplace_back(table.file, table.file_bytes);
   for (const TopologyRecord& topology : manifest.topologies) {
     files.emplace_back(topology.file, topology.file_bytes);
+    for (const TopologyRun& run : topology.runs) files.emplace_back(run.file, run.file_bytes);
   }
   for (const LayoutRecord& layout : manifest.layouts) {
     for (const LayoutFile& file : FilesOf(layout)) files.emplace_back(file.path, file.bytes);

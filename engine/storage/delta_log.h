@@ -30,8 +30,14 @@ class DeltaLog {
   using CatalogFunction = std::function<Result<std::shared_ptr<Catalog>>(bool writable)>;
   // While a large write is under way, one fewer than this many other commits may come.
   static constexpr uint64_t kCommitsBesideMax = uint64_t{1} << 32;
-  DeltaLog(std::string path, CatalogFunction catalog, uint64_t commits_beside_max = kCommitsBesideMax)
-      : path_(std::move(path)), catalog_(std::move(catalog)), commits_beside_max_(commits_beside_max) {}
+  // `structure_timestamp()` is that of the last commit of edges, which the catalog's last timestamp leaves out.
+  DeltaLog(
+      std::string path, CatalogFunction catalog, uint64_t commits_beside_max = kCommitsBesideMax,
+      std::function<uint64_t()> structure_timestamp = [] { return uint64_t{0}; })
+      : path_(std::move(path)),
+        catalog_(std::move(catalog)),
+        commits_beside_max_(commits_beside_max),
+        structure_timestamp_(std::move(structure_timestamp)) {}
 
   // As Store::Write.
   Result<uint64_t> Write(const Manifest& manifest, const WriteBatch& batch, const WriteOptions& options)
@@ -39,6 +45,8 @@ class DeltaLog {
   // As Store::BeginLargeWrite, with rows of the tables of `manifest`.
   Result<std::unique_ptr<LargeWrite>> BeginLargeWrite(std::shared_ptr<const Manifest> manifest)
       QUARRY_EXCLUDES(mutex_);
+  // Calls `commit` with the next timestamp, which it returns, in the turn of a writer: no rows are committed meanwhile.
+  Result<uint64_t> CommitStructure(const std::function<Status(uint64_t)>& commit) QUARRY_EXCLUDES(mutex_);
   // Catalog::DropVersions of a table that compaction has folded up to `timestamp`.
   Status DropVersions(const std::string& table, uint64_t timestamp) QUARRY_EXCLUDES(mutex_);
   // The timestamp of the newest commit that is visible.
@@ -58,7 +66,9 @@ class DeltaLog {
   };
   struct Writer {
     const WriteBatch* batch = nullptr;
-    const StagedRows* staged = nullptr;  // instead of a batch
+    const StagedRows* staged = nullptr;                          // instead of a batch
+    const std::function<Status(uint64_t)>* structure = nullptr;  // instead of either
+    bool alone() const { return staged != nullptr || structure != nullptr; }
     bool sync = true;
     bool done = false;
     Status status;
@@ -80,6 +90,7 @@ class DeltaLog {
   const std::string path_;
   const CatalogFunction catalog_;
   const uint64_t commits_beside_max_;
+  const std::function<uint64_t()> structure_timestamp_;
 
   Mutex mutex_;
   bool loaded_ QUARRY_GUARDED_BY(mutex_) = false;

@@ -174,7 +174,8 @@ void WriteBatch::Clear() {
 Status DeltaLog::Load() {
   if (loaded_) return Status::Ok();
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/false));
-  QUARRY_TRY(last_timestamp_, catalog->LastTimestamp());
+  QUARRY_TRY(const uint64_t last_rows, catalog->LastTimestamp());
+  last_timestamp_ = std::max(last_rows, structure_timestamp_());
   loaded_ = true;
   return Status::Ok();
 }
@@ -186,7 +187,8 @@ Status DeltaLog::Settle() {
   if (!unsettled_) return Status::Ok();
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
   QUARRY_RETURN_IF_ERROR(catalog->Recover());
-  QUARRY_TRY(const uint64_t last_timestamp, catalog->LastTimestamp());
+  QUARRY_TRY(const uint64_t last_rows, catalog->LastTimestamp());
+  const uint64_t last_timestamp = std::max(last_rows, structure_timestamp_());
   if (last_timestamp != last_timestamp_) touched_.clear();  // it is there, and so are its rows
   last_timestamp_ = last_timestamp;
   unsettled_ = false;
@@ -211,16 +213,17 @@ Result<const RowBitmap*> DeltaLog::RowsSince(const TableRecord& table) {
   return &touched_.emplace(key, std::move(rows)).first->second;
 }
 
-// The first writers of the queue, together up to kGroupBytesMax; at least one. A large write goes alone.
+// The first writers of the queue, together up to kGroupBytesMax; at least one. A large write goes alone, and so do
+// edges.
 std::vector<DeltaLog::Writer*> DeltaLog::TakeGroup() {
   std::vector<Writer*> group;
-  if (Writer* const first = writers_.front(); first->staged != nullptr) {
-    first->timestamp = first->staged->timestamp;
+  if (Writer* const first = writers_.front(); first->alone()) {
+    first->timestamp = first->staged != nullptr ? first->staged->timestamp : last_timestamp_ + 1;
     return {first};
   }
   uint64_t bytes = 0;
   for (Writer* const writer : writers_) {
-    if (writer->staged != nullptr) break;
+    if (writer->alone()) break;
     bytes += writer->batch->memory_bytes();
     if (!group.empty() && bytes > kGroupBytesMax) break;
     group.push_back(writer);
@@ -239,6 +242,8 @@ Status DeltaLog::CheckGroup(std::span<Writer* const> group) const {
 }
 
 Status DeltaLog::Commit(std::span<Writer* const> group) {
+  if (const Writer& first = *group.front(); first.structure != nullptr)
+    return (*first.structure)(first.timestamp);
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
   KillPoint("put: not logged");
   if (group.front()->staged != nullptr) {
@@ -265,6 +270,7 @@ void DeltaLog::Publish(std::span<Writer* const> group) {
         if (staged != writer->staged->rows.end()) rows |= staged->second;
         continue;
       }
+      if (writer->structure != nullptr) continue;
       for (const WriteBatch::Entry& entry : writer->batch->entries()) {
         if (writer->batch->tables()[entry.table] == key.first) rows.add(static_cast<uint32_t>(entry.row));
       }
@@ -284,13 +290,20 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
   return CommitInTurn(self);
 }
 
+Result<uint64_t> DeltaLog::CommitStructure(const std::function<Status(uint64_t)>& commit) {
+  MutexLock lock(mutex_);
+  QUARRY_RETURN_IF_ERROR(Load());
+  Writer self{.structure = &commit};
+  return CommitInTurn(self);
+}
+
 // Writers who write one row after another are back a moment after they are told. Without a wait for them, those that
 // waited during a commit are the next group, and those that it told the one after, so that each sync serves half of all.
 // The wait is at most a quarter of what a commit takes, and ends when as many are there as before. Where a
 // quarter is less than kWaitMin nobody waits: a timer is late by about as much.
 void DeltaLog::Gather(Writer& first) {
   constexpr std::chrono::microseconds kWaitMin{25}, kWaitMax{200};
-  if (!first.sync || first.staged != nullptr || writers_.size() >= expected_) return;
+  if (!first.sync || first.alone() || writers_.size() >= expected_) return;
   const auto wait = std::min<std::chrono::steady_clock::duration>(last_commit_ / 4, kWaitMax);
   if (wait < kWaitMin) return;
   const auto deadline = std::chrono::steady_clock::now() + wait;

@@ -22,7 +22,7 @@ Result<std::unique_ptr<EdgeValues>> EdgeValues::Open(Store& store, MemoryBudget&
                                                      uint64_t value_bytes) {
   std::unique_ptr<EdgeValues> values(new EdgeValues);
   values->value_bytes_ = value_bytes;
-  const uint64_t bytes = record.edge_count * value_bytes;
+  const uint64_t bytes = record.base_edge_count() * value_bytes;
   const uint64_t pages = CeilDiv(bytes, kPageBytes);
   QUARRY_TRY(values->reservation_,
              budget.Reserve(pages * sizeof(uint32_t), "checksums of what edges have beside their ends"));

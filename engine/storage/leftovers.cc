@@ -12,6 +12,7 @@
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/partition_files.h"
+#include "quarry/storage/topology_run.h"
 
 namespace quarry {
 namespace {
@@ -43,7 +44,18 @@ bool IsTrainingFile(std::string_view file) {
          (!file.empty() && file.find_first_not_of("0123456789") == std::string_view::npos);
 }
 
-// True for features/NAME-<gen>.qft of a table, training/<number>.qts, and layouts/NAME-<gen> or
+// The topology of "NAME-2.qtp", or of "NAME-2-7.qtr" or "NAME-2-3-7.qtr", which are runs'; null for what is none.
+const TopologyRecord* TopologyOfFile(const Manifest& manifest, std::string_view file) {
+  std::optional<std::string_view> name = NameOfFile(file, ".qtp");
+  if (name) return manifest.FindTopology(*name);
+  for (name = NameOfFile(file, ".qtr"); name;) {
+    name = NameOfGeneration(*name);
+    if (name && manifest.FindTopology(*name) != nullptr) return manifest.FindTopology(*name);
+  }
+  return nullptr;
+}
+
+// True for features/NAME-<gen>.qft of a table, of a topology and its runs, training/<number>.qts, and layouts/NAME-<gen> or
 // partitions/NAME-<gen> with the files of such, which the manifest does not name; but not for those of a
 // compaction that can go on.
 bool IsLeftover(IoBackend& backend, const std::string& database_path, const Manifest& manifest,
@@ -58,6 +70,12 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
       if (table) return true;  // the table was dropped
     }
     return false;
+  }
+  if (folder == "topology") {
+    // A file of an external sort that was killed before it had lost its name.
+    if (name.starts_with("sort-") && name.ends_with(".tmp")) return true;
+    const TopologyRecord* const record = TopologyOfFile(manifest, name);
+    return record != nullptr && std::ranges::count(FilesOf(*record), path) == 0;
   }
   if (folder == "training") {
     return IsTrainingFile(name) &&
@@ -90,6 +108,10 @@ bool MayBeOnlyCopy(const std::string& database_path, const Manifest& manifest, s
     const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
     return record != nullptr && missing(record->file);
   }
+  if (folder == "topology") {
+    const TopologyRecord* const record = TopologyOfFile(manifest, name);
+    return record != nullptr && std::ranges::any_of(FilesOf(*record), missing);
+  }
   if (folder == "layouts") {
     const std::optional<std::string_view> layout = NameOfGeneration(name);
     const LayoutRecord* const record = layout ? manifest.FindLayout(*layout) : nullptr;
@@ -108,8 +130,9 @@ std::vector<std::string> FindLeftovers(IoBackend& backend, const std::string& da
                                        const Manifest& manifest) {
   std::vector<std::string> leftovers;
   std::error_code error, ignored;
-  for (const std::string_view folder : {std::string_view("features"), std::string_view("layouts"),
-                                        kPartitionsFolder, std::string_view("training")}) {
+  for (const std::string_view folder :
+       {std::string_view("features"), std::string_view("topology"), std::string_view("layouts"),
+        kPartitionsFolder, std::string_view("training")}) {
     for (fs::directory_iterator entry(fmt::format("{}/{}", database_path, folder), error), end;
          !error && entry != end; entry.increment(error)) {
       const std::string name = entry->path().filename().string();

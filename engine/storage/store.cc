@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "delta_log.h"
+#include "named_file.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
@@ -18,71 +19,14 @@
 #include "quarry/storage/leftovers.h"
 #include "quarry/storage/lock.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/topology_run.h"
 #include "quarry/storage/version_file.h"
+#include "store_folder.h"
 
 namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
-
-// kNotFound, with what `path` is instead of a database.
-Status NoDatabase(IoBackend& backend, const std::string& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    return MakeStatus(Code::kNotFound, "{}: there is no such database; `quarry import {} SOURCE` makes one",
-                      path, path);
-  }
-  if (!fs::is_directory(path, error)) {
-    if (!fs::is_regular_file(path, error)) {
-      return MakeStatus(Code::kNotFound, "{}: not a database, which is a folder", path);
-    }
-    QUARRY_TRY(const std::string prefix, ReadPrefix(backend, path));
-    return MakeStatus(Code::kNotFound,
-                      "{}: not a database (a folder) but {}; `quarry import DB {}` may take it", path,
-                      DescribeForeignBytes(std::as_bytes(std::span(prefix))), path);
-  }
-  return MakeStatus(Code::kNotFound,
-                    "{}: a folder, but not a database (it has no VERSION file); if it holds source data, "
-                    "`quarry import DB {}` may take it",
-                    path, path);
-}
-
-// Removes files as long as the store is there: snapshots may outlive it, and then nobody knows whether its
-// backend does. What stays is a leftover.
-class FileRemover {
- public:
-  explicit FileRemover(IoBackend& backend) : backend_(&backend) {}
-  void Remove(const std::string& path) {
-    MutexLock lock(mutex_);
-    if (backend_ != nullptr) Discard(*backend_, path);
-  }
-  void Stop() {
-    MutexLock lock(mutex_);
-    backend_ = nullptr;
-  }
-
- private:
-  Mutex mutex_;
-  IoBackend* backend_ QUARRY_GUARDED_BY(mutex_);
-};
-
-// A table's file, which goes with the last that uses it once another has taken its place.
-class TableFile {
- public:
-  TableFile(std::shared_ptr<FileRemover> remover, std::string path)
-      : remover_(std::move(remover)), path_(std::move(path)) {}
-  ~TableFile() {
-    if (replaced_) remover_->Remove(path_);
-  }
-  TableFile(const TableFile&) = delete;
-  TableFile& operator=(const TableFile&) = delete;
-  void Replace() { replaced_ = true; }
-
- private:
-  const std::shared_ptr<FileRemover> remover_;
-  const std::string path_;
-  std::atomic<bool> replaced_{false};
-};
 
 class StoreImpl final : public Store {
  public:
@@ -136,15 +80,7 @@ class StoreImpl final : public Store {
     MutexLock one_at_a_time(manifest_mutex_);
     Manifest next = *manifest();
     QUARRY_RETURN_IF_ERROR(change(next));
-    QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(next), path_).status());
-    MutexLock lock(mutex_);
-    KillPoint("manifest: not committed");
-    QUARRY_RETURN_IF_ERROR(writable_ ? catalog_->CommitManifest(next, folded)
-                                     : CommitAndReopen(next, folded));
-    KillPoint("manifest: committed, not known");
-    QUARRY_TRY(next, catalog_->ReadManifest());
-    SetNewest(std::move(next));
-    return Status::Ok();
+    return CommitNext(std::move(next), folded);
   }
 
   Result<uint64_t> Write(const WriteBatch& batch, const WriteOptions& options) override {
@@ -169,10 +105,20 @@ class StoreImpl final : public Store {
     });
     {
       MutexLock lock(mutex_);
-      snapshot->tables = manifest()->tables;
-      for (const TableRecord& table : snapshot->tables) snapshot->files.push_back(FileOf(table));
+      const std::shared_ptr<const Manifest> newest = manifest();
+      snapshot->tables = newest->tables;
+      snapshot->topologies = newest->topologies;
+      for (const TableRecord& table : newest->tables) snapshot->files.push_back(FileOf(table.file));
+      for (const TopologyRecord& topology : newest->topologies) {
+        for (const std::string& file : FilesOf(topology)) snapshot->files.push_back(FileOf(file));
+      }
     }
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
+    // Edges that came between the two are among those of the timestamp: take them, too.
+    const uint64_t edges = StructureTimestamp(*manifest());
+    if (edges <= snapshot->timestamp && edges > StructureTimestamp(snapshot->topologies))
+      return TakeSnapshot();
+    for (TopologyRecord& topology : snapshot->topologies) DropNewerRuns(snapshot->timestamp, topology);
     MutexLock lock(held_->mutex);
     held_->taken.emplace(snapshot.get(), TakenSnapshot{snapshot->timestamp, MonotonicSeconds()});
     return std::shared_ptr<const Snapshot>(snapshot);
@@ -263,7 +209,7 @@ class StoreImpl final : public Store {
     Manifest next = *before;
     std::erase_if(next.tables, [&](const TableRecord& other) { return other.name == name; });
     MutexLock lock(mutex_);  // no snapshot is taken meanwhile
-    if (FileOf(*table).use_count() > 2 || !IsFreeOfOlder(table->name)) {
+    if (FileOf(table->file).use_count() > 2 || !IsFreeOfOlder(table->name)) {
       return MakeStatus(Code::kBusy, "{}: table \"{}\" is being read: close its readers first", path_, name);
     }
     QUARRY_RETURN_IF_ERROR(catalog->CommitDrop(next, name));
@@ -297,6 +243,60 @@ class StoreImpl final : public Store {
     return Topology::Open(backend_, path_, *record, newest->database_id);
   }
 
+  Result<std::unique_ptr<Topology>> OpenTopology(const Snapshot& snapshot, std::string_view name) override {
+    const TopologyRecord* record = snapshot.FindTopology(name);
+    if (record == nullptr) return OpenTopology(name);  // which says what there is
+    return Topology::Open(backend_, path_, *record, manifest()->database_id);
+  }
+
+  // The latch of manifests is taken before the writers' turn, so that rows never wait for a manifest behind edges.
+  Result<uint64_t> CommitRun(std::string_view name, TopologyRun run) override {
+    MutexLock one_at_a_time(manifest_mutex_);
+    Manifest next = *manifest();
+    const auto topology = std::ranges::find(next.topologies, name, &TopologyRecord::name);
+    if (topology == next.topologies.end() || topology->timestamp() != run.timestamp) {
+      return MakeStatus(Code::kBusy, "{}: other edges of \"{}\" were committed meanwhile: do it again", path_,
+                        name);
+    }
+    topology->edge_count = run.edges_after();
+    topology->runs.push_back(std::move(run));
+    return deltas_.CommitStructure([&](uint64_t timestamp) {
+      manifest_mutex_.AssertHeld();
+      topology->runs.back().timestamp = timestamp;
+      KillPoint("edges: run written, not named");
+      return CommitNext(std::move(next), nullptr);
+    });
+  }
+
+  Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) override {
+    std::vector<std::string> gone;
+    const auto change = [&](Manifest& next) -> Status {
+      const auto topology = std::ranges::find(next.topologies, before.name, &TopologyRecord::name);
+      if (topology != next.topologies.end()) gone = FilesOf(*topology);
+      if (topology == next.topologies.end() || !ReplaceRuns(before, after, *topology)) {
+        return MakeStatus(Code::kBusy, "{}: topology \"{}\" was changed meanwhile: do it again", path_,
+                          before.name);
+      }
+      for (const std::string& file : FilesOf(*topology)) std::erase(gone, file);
+      return Status::Ok();
+    };
+    QUARRY_RETURN_IF_ERROR(UpdateManifest(change, nullptr));
+    KillPoint("topology: switched, old files there");
+    std::vector<std::shared_ptr<NamedFile>> files;
+    MutexLock lock(mutex_);
+    for (const std::string& file : gone) files.push_back(Replace(file));
+    return Status::Ok();
+  }
+
+  std::shared_ptr<const void> HoldRuns(RunsRight right) override {
+    MutexLock lock(mutex_);
+    std::weak_ptr<const void>& holder = runs_held_[static_cast<size_t>(right)];
+    if (!holder.expired()) return nullptr;
+    auto held = std::make_shared<const int>(0);
+    holder = held;
+    return held;
+  }
+
  private:
   // Removes what a large commit that was interrupted left. Nobody sees it.
   Status DropStaged() {
@@ -320,10 +320,29 @@ class StoreImpl final : public Store {
     newest_.swap(newest);  // the one before goes, if nobody holds it, when the latch is released
   }
 
-  std::shared_ptr<TableFile> FileOf(const TableRecord& table) QUARRY_REQUIRES(mutex_) {
-    std::shared_ptr<TableFile>& file = files_[table.file];
-    if (file == nullptr) file = std::make_shared<TableFile>(remover_, path_ + "/" + table.file);
+  std::shared_ptr<NamedFile> FileOf(const std::string& name) QUARRY_REQUIRES(mutex_) {
+    std::shared_ptr<NamedFile>& file = files_[name];
+    if (file == nullptr) file = std::make_shared<NamedFile>(remover_, path_ + "/" + name);
     return file;
+  }
+  // Takes it from the files that are named: it goes with the last that has it.
+  std::shared_ptr<NamedFile> Replace(const std::string& name) QUARRY_REQUIRES(mutex_) {
+    std::shared_ptr<NamedFile> file = FileOf(name);
+    files_.erase(name);
+    file->Replace();
+    return file;
+  }
+
+  Status CommitNext(Manifest next, const Catalog::FoldedRows* folded) QUARRY_REQUIRES(manifest_mutex_) {
+    QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(next), path_).status());
+    MutexLock lock(mutex_);
+    KillPoint("manifest: not committed");
+    QUARRY_RETURN_IF_ERROR(writable_ ? catalog_->CommitManifest(next, folded)
+                                     : CommitAndReopen(next, folded));
+    KillPoint("manifest: committed, not known");
+    QUARRY_TRY(next, catalog_->ReadManifest());
+    SetNewest(std::move(next));
+    return Status::Ok();
   }
 
   // Layouts and partitionings have rows of a feature table, and layouts batches by labels and splits.
@@ -344,20 +363,17 @@ class StoreImpl final : public Store {
 
   // No snapshot has a file of the table that another has replaced.
   bool IsFreeOfOlder(const std::string& table) QUARRY_REQUIRES(mutex_) {
-    std::vector<std::weak_ptr<TableFile>>& older = replaced_[table];
-    std::erase_if(older, [](const std::weak_ptr<TableFile>& old) { return old.expired(); });
+    std::vector<std::weak_ptr<NamedFile>>& older = replaced_[table];
+    std::erase_if(older, [](const std::weak_ptr<NamedFile>& old) { return old.expired(); });
     return older.empty();
   }
 
   // Gives up a file that another has replaced, and says whether snapshots still use it or one before it: they
   // need the versions that the new file holds.
   bool IsUsedAfter(const std::string& table, const std::string& replaced) QUARRY_EXCLUDES(mutex_) {
-    std::shared_ptr<TableFile> file;
+    std::shared_ptr<NamedFile> file;
     MutexLock lock(mutex_);
-    file = std::exchange(files_[replaced], nullptr);
-    files_.erase(replaced);
-    if (file == nullptr) file = std::make_shared<TableFile>(remover_, path_ + "/" + replaced);
-    file->Replace();
+    file = Replace(replaced);
     replaced_[table].push_back(file);
     file.reset();
     return !IsFreeOfOlder(table);
@@ -440,9 +456,9 @@ class StoreImpl final : public Store {
   const std::vector<std::string> leftovers_;  // when it was opened
   mutable Mutex newest_mutex_;                // taken last
   std::shared_ptr<const Manifest> newest_ QUARRY_GUARDED_BY(newest_mutex_);
-  std::map<std::string, std::shared_ptr<TableFile>> files_ QUARRY_GUARDED_BY(mutex_);  // of tables, by name
+  std::map<std::string, std::shared_ptr<NamedFile>> files_ QUARRY_GUARDED_BY(mutex_);  // by name
   // Each table's files that snapshots kept when they were replaced.
-  std::map<std::string, std::vector<std::weak_ptr<TableFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<std::weak_ptr<NamedFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
   struct TakenSnapshot {
     uint64_t timestamp = 0;
     double seconds = 0;  // when
@@ -453,26 +469,12 @@ class StoreImpl final : public Store {
     std::map<const Snapshot*, TakenSnapshot> taken QUARRY_GUARDED_BY(mutex);
   };
   const std::shared_ptr<SnapshotList> held_ = std::make_shared<SnapshotList>();
-  DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); }};
+  std::array<std::weak_ptr<const void>, 2> runs_held_ QUARRY_GUARDED_BY(mutex_);
+  DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); },
+                   DeltaLog::kCommitsBesideMax, [this] { return StructureTimestamp(*manifest()); }};
 };
 
 }  // namespace
-
-Status CreateStoreDirectory(IoBackend& backend, const std::string& path) {
-  QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(path));
-  for (const char* name : {"features", "topology"}) {
-    const std::string folder = path + "/" + name;
-    QUARRY_RETURN_IF_ERROR(backend.CreateDirectory(folder));
-    QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(folder));
-  }
-  for (const auto& [name, text] :
-       std::array<std::pair<std::string, std::string>, 2>{{{"LOCK", ""}, {"VERSION", VersionText()}}}) {
-    QUARRY_TRY(const File file, backend.Open(path + "/" + name, OpenMode::kCreate));
-    if (!text.empty()) QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
-    QUARRY_RETURN_IF_ERROR(backend.SyncFile(file));
-  }
-  return backend.SyncDirectory(path);
-}
 
 Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string& path) {
   // Without these there is nothing to lock: LOCK must not be created in a folder that is none of ours.

@@ -7,6 +7,8 @@
 
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
+#include "quarry/storage/edge_columns.h"
+#include "quarry/storage/topology_run.h"
 
 namespace quarry {
 
@@ -16,6 +18,7 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
   std::unique_ptr<Topology> topology(new Topology());
   topology->node_count_ = record.node_count;
   topology->edge_count_ = record.edge_count;
+  topology->base_edge_count_ = record.base_edge_count();
   topology->weighted_ = record.weighted;
   QUARRY_TRY(topology->data_, OpenDataFile(backend, database_path + "/" + record.file,
                                            {.kind = FileKind::kTopology,
@@ -23,14 +26,32 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
                                             .generation = record.generation,
                                             .file_bytes = record.file_bytes}));
   const Superblock& superblock = topology->data_.superblock;
-  if (superblock.row_count != record.node_count || superblock.edge_count != record.edge_count) {
+  if (superblock.row_count != record.node_count || superblock.edge_count != record.base_edge_count()) {
     return MakeStatus(Code::kCorruption, "{}: page 0: {} nodes and {} edges where the catalog says {} and {}",
                       topology->file().path(), superblock.row_count, superblock.edge_count, record.node_count,
-                      record.edge_count);
+                      record.base_edge_count());
   }
-  QUARRY_RETURN_IF_ERROR(topology->OpenSide(backend, Adjacency::kCsc));
-  if (record.has_csr) QUARRY_RETURN_IF_ERROR(topology->OpenSide(backend, Adjacency::kCsr));
+  for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
+    if (side == Adjacency::kCsr && !record.has_csr) continue;
+    QUARRY_RETURN_IF_ERROR(topology->OpenSide(backend, side));
+    if (record.runs.empty()) continue;
+    QUARRY_RETURN_IF_ERROR(topology->OpenRuns(backend, database_path, record, database_id, side));
+  }
   return topology;
+}
+
+// Positions of a run are positions in what the runs before it make, so edits that fit the base have the edges that the
+// record says.
+Status Topology::OpenRuns(IoBackend& backend, const std::string& database_path, const TopologyRecord& record,
+                          std::span<const std::byte, 16> database_id, Adjacency adjacency) {
+  QUARRY_TRY(ListEdits edits, LoadRuns(backend, database_path, record, record.runs, database_id, adjacency));
+  Side& side = sides_[static_cast<int>(adjacency)];
+  if (EdgeEdits::Fit(edits, side.indptr)) {
+    side.edits = EdgeEdits(std::move(edits), side.indptr);
+    if (side.indptr.back() == edge_count_) return Status::Ok();
+  }
+  return MakeStatus(Code::kCorruption, "{}: the {} runs over it change {} at places that it does not have",
+                    file().path(), record.runs.size(), SectionsOf(adjacency).indices);
 }
 
 Result<std::unique_ptr<Topology>> Topology::FromMemory(std::vector<uint64_t> csc_indptr,
@@ -39,7 +60,7 @@ Result<std::unique_ptr<Topology>> Topology::FromMemory(std::vector<uint64_t> csc
                                                        std::span<const NodeId> csr_indices) {
   std::unique_ptr<Topology> topology(new Topology());
   topology->node_count_ = csc_indptr.size() - 1;
-  topology->edge_count_ = csc_indices.size();
+  topology->edge_count_ = topology->base_edge_count_ = csc_indices.size();
   const auto fill = [](Side& side, std::vector<uint64_t> indptr, std::span<const NodeId> indices) -> Status {
     assert(indptr.front() == 0 && indptr.back() == indices.size());
     side.indptr = std::move(indptr);
@@ -59,24 +80,24 @@ Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
   const TopologySections names = SectionsOf(adjacency);
   Side& side = sides_[static_cast<int>(adjacency)];
   QUARRY_TRY(const Section indptr_section, data_.Find(names.indptr, (node_count_ + 1) * sizeof(uint64_t)));
-  QUARRY_TRY(const Section indices_section, data_.Find(names.indices, IndicesBytes()));
+  QUARRY_TRY(const Section indices_section, data_.Find(names.indices, BaseIndicesBytes()));
   QUARRY_TRY(const std::vector<uint32_t> indptr_checksums, LoadChecksums(backend, data_, indptr_section));
   std::vector<uint64_t> indptr(node_count_ + 1);
   QUARRY_RETURN_IF_ERROR(
       LoadPages(backend, data_, indptr_section, indptr_checksums, std::as_writable_bytes(std::span(indptr))));
   // The samplers index with these without further checks.
-  if (indptr.front() != 0 || indptr.back() != edge_count_) {
+  if (indptr.front() != 0 || indptr.back() != base_edge_count_) {
     return MakeStatus(Code::kCorruption, "{}: {} runs from {} to {} instead of 0 to {}", file().path(),
-                      names.indptr, indptr.front(), indptr.back(), edge_count_);
+                      names.indptr, indptr.front(), indptr.back(), base_edge_count_);
   }
   if (const auto drop = std::is_sorted_until(indptr.begin(), indptr.end()); drop != indptr.end()) {
     return MakeStatus(Code::kCorruption, "{}: {}[{}] = {} is less than the value before it, {}",
                       file().path(), names.indptr, drop - indptr.begin(), *drop, *(drop - 1));
   }
   QUARRY_TRY(side.page_checksums, LoadChecksums(backend, data_, indices_section));
-  if (side.page_checksums.size() != CeilDiv(IndicesBytes(), kPageBytes)) {
+  if (side.page_checksums.size() != CeilDiv(BaseIndicesBytes(), kPageBytes)) {
     return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}", file().path(),
-                      side.page_checksums.size(), IndicesBytes(), names.indices);
+                      side.page_checksums.size(), BaseIndicesBytes(), names.indices);
   }
   side.indices_offset = indices_section.offset;
   side.indptr = std::move(indptr);
@@ -84,16 +105,17 @@ Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
 }
 
 uint64_t Topology::ResidentBytes(const TopologyRecord& record) {
-  const uint64_t index_pages = CeilDiv(record.edge_count * sizeof(NodeId), kPageBytes);
+  const uint64_t index_pages = CeilDiv(record.base_edge_count() * sizeof(NodeId), kPageBytes);
   return (record.has_csr ? 2 : 1) *
-         ((record.node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t));
+             ((record.node_count + 1) * sizeof(uint64_t) + index_pages * sizeof(uint32_t)) +
+         RunsResidentBytes(record);
 }
 
 uint64_t Topology::resident_bytes() const {
   uint64_t bytes = 0;
   for (const Side& side : sides_) {
     bytes += side.indptr.size() * sizeof(uint64_t) + side.page_checksums.size() * sizeof(uint32_t) +
-             side.indices.mapped_bytes() + side.weights.mapped_bytes();
+             side.indices.mapped_bytes() + side.weights.mapped_bytes() + side.edits.memory_bytes();
   }
   return bytes;
 }
@@ -102,12 +124,28 @@ Status Topology::LoadIndices(IoBackend& backend, Adjacency adjacency) {
   assert(has(adjacency));
   Side& side = sides_[static_cast<int>(adjacency)];
   if (edge_count_ == 0 || side.indices.size() != 0) return Status::Ok();
+  if (!side.edits.empty()) {
+    QUARRY_TRY(side.indices, LoadEdited(backend, adjacency, EdgeColumn::kNeighbors));
+    return Status::Ok();
+  }
   QUARRY_TRY(const Section section, data_.Find(SectionsOf(adjacency).indices, IndicesBytes()));
   QUARRY_TRY(IoBuffer indices, IoBuffer::Allocate(IndicesBytes()));
   QUARRY_RETURN_IF_ERROR(LoadPages(backend, data_, section, side.page_checksums, indices.span()));
   QUARRY_RETURN_IF_ERROR(CheckRange(adjacency, 0, indices.span()));
   side.indices = std::move(indices);
   return Status::Ok();
+}
+
+Result<IoBuffer> Topology::LoadEdited(IoBackend& backend, Adjacency side, EdgeColumn column) const {
+  QUARRY_TRY(IoBuffer values, IoBuffer::Allocate(edge_count_ * sizeof(uint32_t)));
+  QUARRY_TRY(const std::unique_ptr<EdgeColumnScanner> scanner,
+             EdgeColumnScanner::Make(backend, *this, side, column));
+  for (uint64_t done = 0; done < edge_count_;) {
+    QUARRY_TRY(const std::span<const uint32_t> piece, scanner->Next());
+    std::memcpy(values.data() + done * sizeof(uint32_t), piece.data(), piece.size_bytes());
+    done += piece.size();
+  }
+  return values;
 }
 
 uint64_t Topology::WeightsBytes(const TopologyRecord& record) {
@@ -125,6 +163,13 @@ Status Topology::LoadWeights(IoBackend& backend, Adjacency adjacency) {
   Side& side = sides_[static_cast<int>(adjacency)];
   const uint64_t bytes = edge_count_ * sizeof(float);
   if (bytes == 0 || side.weights.size() != 0) return Status::Ok();
+  if (!side.edits.empty()) {
+    QUARRY_TRY(IoBuffer edited, LoadEdited(backend, adjacency, EdgeColumn::kWeights));
+    QUARRY_RETURN_IF_ERROR(
+        CheckWeights(adjacency, {reinterpret_cast<const float*>(edited.data()), edge_count_}));
+    side.weights = std::move(edited);
+    return Status::Ok();
+  }
   QUARRY_TRY(const Section section, data_.Find(SectionsOf(adjacency).weights, bytes));
   QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(backend, data_, section));
   QUARRY_TRY(IoBuffer weights, IoBuffer::Allocate(bytes));
@@ -164,7 +209,7 @@ Status Topology::VerifyIndexPage(Adjacency adjacency, uint64_t page, std::span<c
   assert(page < side.page_checksums.size() && bytes.size() == kPageBytes);
   constexpr uint64_t kIndicesPerPage = kPageBytes / sizeof(NodeId);
   const uint64_t first = page * kIndicesPerPage;
-  const uint64_t end = std::min(first + kIndicesPerPage, edge_count_);
+  const uint64_t end = std::min(first + kIndicesPerPage, base_edge_count_);
   const uint32_t computed = CellChecksum(bytes, page);
   if (computed == side.page_checksums[page]) [[likely]] {
     return CheckRange(adjacency, first, bytes.first((end - first) * sizeof(NodeId)));

@@ -117,6 +117,8 @@ class PageScan {
 
 // Verifies the sections of a topology file that OpenDataFile has opened.
 Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRecord& record);
+// The pages of a run (TopologyRun).
+Status VerifyRun(Verification& run, const DataFile& data);
 
 // Verifies every page of every section of a file that OpenDataFile has opened, whatever they mean.
 Status VerifySections(Verification& run, const DataFile& data);

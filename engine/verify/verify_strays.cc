@@ -7,6 +7,7 @@
 
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/leftovers.h"
+#include "quarry/storage/topology_run.h"
 #include "quarry/storage/version_file.h"
 #include "quarry/verify/verify.h"
 #include "verify_scan.h"
@@ -93,7 +94,10 @@ Status FindStrays(Verification& run, const Store& store) {
   std::set<std::string> named;
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const TableRecord& table : manifest->tables) named.insert(table.file);
-  for (const TopologyRecord& topology : manifest->topologies) named.insert(topology.file);
+  for (const TopologyRecord& topology : manifest->topologies) {
+    const std::vector<std::string> files = FilesOf(topology);
+    named.insert(files.begin(), files.end());
+  }
   for (const TrainingRecord& training : manifest->trainings) named.insert(training.file);
   for (const std::string folder : {"features", "topology", "training"}) {
     const std::string path = store.path() + "/" + folder;

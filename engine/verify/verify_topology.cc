@@ -216,6 +216,15 @@ Status VerifySide(Verification& run, const DataFile& data, const TopologyRecord&
 
 }  // namespace
 
+Status VerifyRun(Verification& run, const DataFile& data) {
+  for (const Section& section : data.footer.sections) {
+    if (!section.checked_by.empty()) {
+      QUARRY_RETURN_IF_ERROR(VerifyPages(run, data, section, sizeof(uint32_t)));
+    }
+  }
+  return Status::Ok();
+}
+
 Status VerifyTopology(Verification& run, const DataFile& data, const TopologyRecord& record) {
   QUARRY_RETURN_IF_ERROR(VerifySide(run, data, record, Adjacency::kCsc));
   if (record.has_csr) QUARRY_RETURN_IF_ERROR(VerifySide(run, data, record, Adjacency::kCsr));

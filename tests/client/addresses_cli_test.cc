@@ -346,6 +346,8 @@ constexpr Elsewhere kElsewhere[] = {
     {"generate", "makes source files"},
     {"import", kMakes, "import DB graph"},
     {"restore", kMakes, "restore copy DB"},
+    {"add", kAlone, "add DB --edges ../../graph/edges.npy"},
+    {"remove", kAlone, "remove DB --edges ../../graph/edges.npy"},
     {"repair", kAlone, "repair DB"},
     {"upgrade", kAlone, "upgrade DB"},
     {"serve", kAlone, "serve DB --socket run/t"},

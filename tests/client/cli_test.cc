@@ -175,6 +175,39 @@ TEST_F(CliTest, PutChangesRowsForEveryLaterCommandOrNothing) {
   EXPECT_EQ(Run(std::string("train written") + kTrain).exit_code, 0);
 }
 
+TEST_F(CliTest, EdgesComeAndGoForEveryLaterCommand) {
+  fs::copy(root_ / "db", root_ / "grown", fs::copy_options::recursive);
+  const auto edges = [&] { return json::parse(Run("info grown --json").out)["edges"].get<int64_t>(); };
+  const auto there = [&](int from) {
+    const std::string query =
+        fmt::format("sql grown SELECT/**/count(*)/**/FROM/**/edges/**/WHERE/**/src={}/**/AND/**/dst=5", from);
+    return Run(query).out;
+  };
+  const int64_t before = edges();
+  std::ofstream(root_ / "some.csv") << "5,5\n6,5\n7,5\n";
+  std::ofstream(root_ / "far.csv") << "1,2\n3,99999999\n";
+  EXPECT_EQ(Run("remove grown --edges some.csv").exit_code, 0);
+  const int64_t without = edges();
+  EXPECT_LE(without, before);
+  const Outcome added = Run("add grown --edges some.csv --json");
+  ASSERT_EQ(added.exit_code, 0) << added.err;
+  EXPECT_EQ(edges(), without + json::parse(added.out)["added"].get<int64_t>());
+  EXPECT_GE(json::parse(added.out)["added"], 3);
+  EXPECT_THAT(there(6), HasSubstr("1"));
+  EXPECT_THAT(Refused("add grown --edges far.csv", 1), HasSubstr("far.csv: line 2: node id 99999999"));
+  EXPECT_THAT(Refused("add grown --edges nowhere.csv", 1), HasSubstr("nowhere.csv"));
+  EXPECT_THAT(Run("info grown").out, HasSubstr("runs"));
+  EXPECT_EQ(Run("verify grown").exit_code, 0);
+  EXPECT_EQ(Run(std::string("train grown") + kTrain).exit_code, 0);
+  EXPECT_EQ(Run("export grown out").exit_code, 0);
+  EXPECT_THAT(Run("compact grown").out, HasSubstr("were written as generation 2"));
+  EXPECT_THAT(Run("info grown").out, Not(HasSubstr("runs")));
+  EXPECT_EQ(edges(), without + json::parse(added.out)["added"].get<int64_t>());
+  EXPECT_EQ(Run("verify grown").exit_code, 0);
+  EXPECT_EQ(Run("remove grown --edges some.csv").exit_code, 0);
+  EXPECT_EQ(edges(), without);
+}
+
 // 64 MiB of rows with a quarter of that for them: one commit all the same.
 TEST_F(CliTest, APutMayBeLargerThanItsMemory) {
   constexpr uint64_t kRows = 16'384, kDim = 1024, kRowBytes = kDim * sizeof(float);

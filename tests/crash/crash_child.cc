@@ -12,8 +12,10 @@
 #include "embedding/trained_tables.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/units.h"
+#include "quarry/import/graph_change.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/storage/checkpoint.h"
+#include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/training_state.h"
 #include "support/killing_backend.h"
 
@@ -60,6 +62,7 @@ class Child {
     }
     if ((orders_.work & kCompact) != 0) threads.emplace_back([this] { Compact(); });
     if ((orders_.work & kBuild) != 0) threads.emplace_back([this] { Build(); });
+    if ((orders_.work & kEdges) != 0) threads.emplace_back([this] { ChangeEdges(); });
     if ((orders_.work & kTrain) != 0) threads.emplace_back([this] { Train(); });
     if ((orders_.work & kCopy) != 0) threads.emplace_back([this] { Copy(); });
     for (std::thread& thread : threads) thread.join();
@@ -110,9 +113,28 @@ class Child {
     std::shared_ptr<const Snapshot> held;
     for (;;) {
       held = rng.Below(3) == 0 ? Check(store_->TakeSnapshot()) : nullptr;
+      if ((orders_.work & kEdges) != 0 && rng.Below(3) == 0) {
+        Check(CompactTopology(*store_, budget, "graph", false, {}).status());
+        continue;
+      }
       const char* const table = rng.Below(4) == 0 ? "label" : "feature";
       const CompactionReport report = Check(CompactTable(*store_, budget, table, false, {}, kPace));
       Tell({.kind = Message::kCompacted, .number = report.generation});
+      usleep(static_cast<useconds_t>(rng.Below(3'000)));
+    }
+  }
+
+  void ChangeEdges() {
+    Rng rng = RngOf(kWriters + 4);
+    MemoryBudget budget(kGiB);
+    for (uint64_t number = Check(ReadEdges(*store_)).commits;; ++number) {
+      Tell({.kind = Message::kEdged, .number = number});
+      const EdgeBatch batch = EdgeBatchOf(orders_.seed, number + 1);
+      const std::unique_ptr<GraphChange> change =
+          Check(GraphChange::Create(*store_, budget, {.memory_bytes = kGraphChangeBytesMin}));
+      Check(change->Add(batch.added));
+      Check(change->Remove(batch.removed));
+      Check(change->Commit().status());
       usleep(static_cast<useconds_t>(rng.Below(3'000)));
     }
   }

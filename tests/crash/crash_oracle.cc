@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -29,7 +30,19 @@ void Oracle::Check(Store& store) {
   const auto snapshot = store.TakeSnapshot();
   ASSERT_OK(snapshot);
   ASSERT_NO_FATAL_FAILURE(CheckWriters(store, *snapshot));
+  ASSERT_NO_FATAL_FAILURE(CheckEdges(store));
   CheckTraining(store);
+}
+
+// Every commit up to some number, whole, and none after it.
+void Oracle::CheckEdges(Store& store) {
+  const auto found = ReadEdges(store);
+  ASSERT_OK(found);
+  ASSERT_GE(found->commits, edge_commits_) << "commits of edges were there before";
+  while (edge_commits_ < found->commits) edges_.Take(EdgeBatchOf(seed_, ++edge_commits_));
+  for (NodeId node = 0; node < Graph().nodes; ++node) {
+    ASSERT_TRUE(std::ranges::equal(found->lists[node], edges_.lists()[node])) << "list of node " << node;
+  }
 }
 
 void Oracle::CheckWriters(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
@@ -152,7 +165,7 @@ void Oracle::CheckPartitioning(Store& store) const {
       edges += directory.bucket(i, j).edges;
     }
   }
-  EXPECT_EQ(edges, Graph().Edges().size());
+  EXPECT_EQ(edges, record.edge_count);
 }
 
 }  // namespace quarry::crash

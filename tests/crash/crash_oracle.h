@@ -30,6 +30,7 @@ class Oracle {
   uint64_t batches(uint64_t writer) const { return batches_[writer]; }
   uint64_t timestamp() const { return timestamp_; }
   int64_t trained() const { return trained_; }
+  uint64_t edge_commits() const { return edge_commits_; }
 
  private:
   uint64_t batches() const;  // of all writers
@@ -37,8 +38,11 @@ class Oracle {
   void Advance(uint64_t writer, uint64_t number);
   void CheckSharedRow(const Bytes& found);
   void CheckTraining(Store& store);
+  void CheckEdges(Store& store);
 
   const uint64_t seed_;
+  EdgeLists edges_;
+  uint64_t edge_commits_ = 0;
   std::vector<Bytes> rows_;
   std::vector<int64_t> labels_;
   std::array<uint64_t, kWriters> batches_{};

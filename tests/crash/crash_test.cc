@@ -33,6 +33,7 @@
 #include "embedding/trained_tables.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
+#include "quarry/storage/topology_run.h"
 #include "support/status_matchers.h"
 
 namespace quarry::crash {
@@ -71,6 +72,9 @@ uint32_t WorkOf(std::string_view point) {
       {"layout", kBuild | kPut},
       {"partition", kBuild | kPut},
       {"compaction", kCompact | kPut},
+      {"edges", kEdges},
+      {"topology: runs", kEdges},
+      {"topology", kEdges | kCompact},
       {"checkpoint", kCopy},
   };
   for (const auto& [kind, work] : kinds) {
@@ -219,10 +223,11 @@ class Parent {
 
   void ExpectThatAllWasDone(uint64_t kills) const {
     fmt::print(
-        "{} batches, {} compactions, {} trainings, {} layouts, {} partitionings, {} copies, {} imports\n",
+        "{} batches, {} compactions, {} trainings, {} layouts, {} partitionings, {} copies, {} commits "
+        "of edges, {} imports\n",
         acknowledged_[0] + acknowledged_[1] + acknowledged_[2], done_[Message::kCompacted],
         done_[Message::kTrained], done_[Message::kBuilt], done_[Message::kPartitioned],
-        done_[Message::kCopied], done_[Message::kImported]);
+        done_[Message::kCopied], edged_, done_[Message::kImported]);
     if (kills < 4 * kKillPointCount) return;
     for (const uint64_t batches : acknowledged_) EXPECT_GT(batches, kills / 2);
     for (const uint64_t done : done_) EXPECT_GT(done, 0u);
@@ -265,6 +270,9 @@ class Parent {
       ASSERT_GE(message->number, acknowledged_[message->writer])
           << "a child found less than was acknowledged";
       acknowledged_[message->writer] = message->number;
+    } else if (message->kind == Message::kEdged) {
+      ASSERT_GE(message->number, edged_) << "a child found fewer commits of edges than were acknowledged";
+      edged_ = message->number;
     } else if (message->kind == Message::kTrained) {
       ASSERT_GE(static_cast<int64_t>(message->number), trained_) << "a child found an older checkpoint";
       trained_ = static_cast<int64_t>(message->number);
@@ -287,6 +295,9 @@ class Parent {
           << "a batch that writer " << writer << " never made";
       acknowledged_[writer] = oracle_.batches(writer);  // it was seen
     }
+    ASSERT_GE(oracle_.edge_commits(), edged_) << "an acknowledged commit of edges is lost";
+    ASSERT_LE(oracle_.edge_commits(), edged_ + 1) << "edges that were never committed";
+    edged_ = oracle_.edge_commits();
     ASSERT_GE(oracle_.trained(), trained_) << "an acknowledged checkpoint is lost";
     trained_ = oracle_.trained();
     if ((*store)->manifest()->FindLayout("default") != nullptr && rng_.Below(4) == 0) {
@@ -334,6 +345,10 @@ class Parent {
     for (const std::string& file : FilesIn(path + "features")) {
       EXPECT_TRUE(IsOfTables(manifest, file)) << file;
     }
+    std::vector<std::string> topologies;
+    for (const std::string& file : FilesOf(manifest.topologies[0]))
+      topologies.push_back(fs::path(file).filename());
+    EXPECT_THAT(FilesIn(path + "topology"), testing::UnorderedElementsAreArray(topologies));
     EXPECT_THAT(FilesIn(path + "embeddings"), testing::SizeIs(trained_ == kNeverWritten ? 2 : 4));
     if (fs::exists(path + "training")) {
       EXPECT_THAT(FilesIn(path + "training"), testing::SizeIs(manifest.trainings.size()));
@@ -380,10 +395,11 @@ class Parent {
   // To the children.
   std::array<uint64_t, kWriters> acknowledged_{};
   int64_t trained_ = kNeverWritten;
+  uint64_t edged_ = 0;
   std::optional<uint64_t> copied_;
   bool partitioned_ = false;  // acknowledged
   bool imported_ = false;
-  std::array<uint64_t, 7> done_{};  // messages by kind
+  std::array<uint64_t, 8> done_{};  // messages by kind
   Deaths deaths_{};
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -53,6 +54,50 @@ WriterBatch BatchOf(uint64_t seed, uint64_t writer, uint64_t number) {
     if (Graph().Label(node) >= 0) batch.labels[node] = static_cast<int64_t>(rng.Below(5));
   }
   return batch;
+}
+
+EdgeBatch EdgeBatchOf(uint64_t seed, uint64_t number) {
+  Rng rng(MixSeed(seed, kWriters + 10, number));
+  EdgeBatch batch;
+  const auto edge = [&] { return Edge{rng.Below(Graph().nodes), rng.Below(kCountingNode)}; };
+  for (uint64_t count = rng.Below(10); count > 0; --count) batch.removed.push_back(edge());
+  // Some that are there: of the batches before this one.
+  for (uint64_t back = 1; back < number && back < 4; ++back) {
+    Rng before(MixSeed(seed, kWriters + 11, number - back));
+    batch.removed.push_back({before.Below(Graph().nodes), before.Below(kCountingNode)});
+  }
+  Rng own(MixSeed(seed, kWriters + 11, number));
+  batch.added.push_back({own.Below(Graph().nodes), own.Below(kCountingNode)});
+  for (uint64_t count = rng.Below(20); count > 0; --count) batch.added.push_back(edge());
+  batch.added.push_back({kCountingNode, kCountingNode});
+  return batch;
+}
+
+EdgeLists::EdgeLists() : lists_(Graph().nodes) {
+  for (const Edge& edge : Graph().Edges()) lists_[edge.destination].insert(static_cast<NodeId>(edge.source));
+}
+
+void EdgeLists::Take(const EdgeBatch& batch) {
+  for (const Edge& edge : batch.removed) lists_[edge.destination].erase(static_cast<NodeId>(edge.source));
+  for (const Edge& edge : batch.added) lists_[edge.destination].insert(static_cast<NodeId>(edge.source));
+}
+
+Result<FoundEdges> ReadEdges(Store& store) {
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology("graph"));
+  QUARRY_RETURN_IF_ERROR(topology->LoadIndices(store.backend(), Adjacency::kCsc));
+  const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
+  const std::span<const NodeId> indices = topology->indices(Adjacency::kCsc);
+  FoundEdges found;
+  for (uint64_t node = 0; node < topology->node_count(); ++node) {
+    const auto list = indices.subspan(indptr[node], indptr[node + 1] - indptr[node]);
+    found.lists.emplace_back(list.begin(), list.end());
+  }
+  const auto counting = [](const auto& list) {
+    return static_cast<uint64_t>(std::ranges::count(list, kCountingNode));
+  };
+  static const uint64_t at_first = counting(EdgeLists().lists()[kCountingNode]);
+  found.commits = counting(found.lists[kCountingNode]) - at_first;
+  return found;
 }
 
 std::pair<uint64_t, uint64_t> AuthorOf(const Bytes& row, const Bytes& unwritten) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,11 +25,19 @@ inline constexpr uint64_t kWriters = 3;
 // Writer w has the rows w, w + kWriters, w + 2 * kWriters, ... but for this one, which all of them write.
 inline constexpr uint64_t kSharedRow = kWriters;
 
-inline testing_util::TinyGraph Graph() { return {.nodes = 250}; }
+inline testing_util::TinyGraph Graph() { return {.nodes = 250, .both_directions = true}; }
 inline uint64_t FeatureBytes() { return RowBytes(Graph().type, Graph().dim); }
 
 // What a child works at, each kind in threads of its own.
-enum Work : uint32_t { kPut = 1, kCompact = 2, kTrain = 4, kBuild = 8, kCopy = 16, kImport = 32 };
+enum Work : uint32_t {
+  kPut = 1,
+  kCompact = 2,
+  kTrain = 4,
+  kBuild = 8,
+  kCopy = 16,
+  kEdges = 32,
+  kImport = 64
+};
 
 // What the child is told, in its environment: it is a process of its own, because RocksDB's threads do not
 // come along in a fork.
@@ -58,6 +67,7 @@ struct Message {
     kBuilt,
     kPartitioned,
     kCopied,
+    kEdged,
     kImported
   } kind = kBatch;
   uint32_t writer = 0;
@@ -70,6 +80,31 @@ struct WriterBatch {
   std::map<NodeId, int64_t> labels;
 };
 WriterBatch BatchOf(uint64_t seed, uint64_t writer, uint64_t number);
+
+// The number-th commit of edges; what is removed goes first. Each adds one more edge from the last node to itself, whose
+// list nothing else changes, so that the graph tells how many there were.
+struct EdgeBatch {
+  std::vector<Edge> removed, added;
+};
+EdgeBatch EdgeBatchOf(uint64_t seed, uint64_t number);
+inline constexpr NodeId kCountingNode = 249;
+
+// The in-neighbors of each node after so many commits of edges.
+class EdgeLists {
+ public:
+  EdgeLists();
+  void Take(const EdgeBatch& batch);
+  const std::vector<std::multiset<NodeId>>& lists() const { return lists_; }
+
+ private:
+  std::vector<std::multiset<NodeId>> lists_;
+};
+// The lists of the newest graph, each ascending, and by the counting node how many commits of edges it has.
+struct FoundEdges {
+  std::vector<std::vector<NodeId>> lists;
+  uint64_t commits = 0;
+};
+Result<FoundEdges> ReadEdges(Store& store);
 
 // Which writer wrote a row, and in which of its batches; {0, 0} of a row that nobody wrote.
 std::pair<uint64_t, uint64_t> AuthorOf(const Bytes& row, const Bytes& unwritten);

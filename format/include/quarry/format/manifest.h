@@ -15,6 +15,7 @@
 #include "quarry/format/device_record.h"
 #include "quarry/format/element_type.h"
 #include "quarry/format/road_spec.h"
+#include "quarry/format/topology_record.h"
 
 namespace quarry {
 
@@ -31,21 +32,6 @@ struct TableRecord {
   uint64_t folded = 0;  // the file holds the row versions up to this timestamp
 
   uint64_t row_stride() const;  // of a row in memory: in whole floats
-};
-
-// One topology file. Well-known name: "graph".
-struct TopologyRecord {
-  std::string name;
-  std::string file;  // "topology/graph-1.qtp"
-  uint64_t generation = 1;
-  uint64_t node_count = 0;
-  uint64_t edge_count = 0;
-  uint64_t relation_count = 1;  // edge types; 1 = untyped
-  bool has_csr = false;
-  bool deduplicated = false;  // no list holds a neighbor twice
-  bool undirected = false;    // both directions of every edge are stored
-  bool weighted = false;      // every edge has a weight
-  uint64_t file_bytes = 0;
 };
 
 // A file of an earlier generation of a layout, "base-GENERATION.qlc" in its folder.

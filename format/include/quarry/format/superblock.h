@@ -33,6 +33,7 @@ enum class FileKind : uint32_t {
   kPageMap = 6,
   kTraining = 7,
   kPartitioning = 8,
+  kTopologyRun = 9,
 };
 
 struct Superblock {

@@ -40,10 +40,12 @@ struct VerifyDatabase {
   bool operator==(const VerifyDatabase&) const = default;
 };
 
-// Counters: rows_changed, rows, bytes, timestamp, generation, resumed_row, seconds.
+// Counters: rows_changed, rows, bytes, timestamp, generation, resumed_row, seconds; of a topology runs, edges_added,
+// edges_removed, edges, bytes, timestamp, generation, seconds.
 struct CompactTable {
   std::string table;
-  bool dry_run = false;  // says what would be done
+  bool dry_run = false;   // says what would be done
+  bool topology = false;  // `table` names one
   bool operator==(const CompactTable&) const = default;
 };
 

@@ -161,11 +161,11 @@ Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, cons
 // kUnsupported for what a layout does not keep of its batches: edge ids.
 Status CheckPlannable(const RoadSpec& road);
 
-// True when the database still has the table's file and the topology that the layout was built from.
+// True when the database still has the table's file and the edges that the layout was built from.
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 
-// True when the layout can still be served: the same topology, and the same table or a later generation of
-// it, whose changed rows are then read from there.
+// True when the layout can still be served: topology and table are the same or later generations. Changed rows are then
+// read from the table; the batches have the edges that there were when they were planned.
 bool IsServable(const Manifest& manifest, const LayoutRecord& record);
 
 // True when `record` is what building `spec` would give, from the data as they are.

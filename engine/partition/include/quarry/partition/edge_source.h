@@ -14,7 +14,7 @@
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
-#include "quarry/storage/scanner.h"
+#include "quarry/storage/edge_columns.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
@@ -85,15 +85,13 @@ class TopologyEdges final : public EdgeSource {
 
  private:
   TopologyEdges(IoBackend& backend, const Topology& topology) : backend_(backend), topology_(topology) {}
-  Status NextPiece();
 
   IoBackend& backend_;
   const Topology& topology_;
   MemoryBudget::Reservation reservation_;
-  std::unique_ptr<FileScanner> scanner_;
+  std::unique_ptr<EdgeColumnScanner> scanner_;
   std::span<const NodeId> piece_;  // indices that were read and not yet delivered
   uint64_t next_ = 0;              // edge that is delivered next
-  uint64_t next_page_ = 0;
   NodeId destination_ = 0;
 };
 

@@ -76,11 +76,16 @@ class LargeWrite {
 struct Snapshot {
   uint64_t timestamp = 0;
   std::vector<TableRecord> tables;
-  std::vector<std::shared_ptr<const void>> files;  // pins of the tables' files
+  std::vector<TopologyRecord> topologies;
+  std::vector<std::shared_ptr<const void>> files;  // pins of their files
 
   const TableRecord* FindTable(std::string_view name) const {
     const auto found = std::ranges::find(tables, name, &TableRecord::name);
     return found == tables.end() ? nullptr : &*found;
+  }
+  const TopologyRecord* FindTopology(std::string_view name) const {
+    const auto found = std::ranges::find(topologies, name, &TopologyRecord::name);
+    return found == topologies.end() ? nullptr : &*found;
   }
 };
 

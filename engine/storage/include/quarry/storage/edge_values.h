@@ -1,5 +1,5 @@
 // EdgeValues: the values that a topology file has for each edge beside the indices of a side: relation ids or
-// weights.
+// weights. Runs have values of their own (edge_columns.h); graphs of several relations have no runs.
 //
 // Holds the checksums of their pages; whoever opened it reads the values from file(). Immutable once open:
 // any thread may use it.

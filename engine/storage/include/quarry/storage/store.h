@@ -68,7 +68,8 @@ class Store {
   // The table as the snapshot has it.
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(const Snapshot& snapshot,
                                                           std::string_view name) = 0;
-  virtual Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) = 0;
+  virtual Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) = 0;  // the same
+  virtual Result<std::unique_ptr<Topology>> OpenTopology(const Snapshot& snapshot, std::string_view name) = 0;
 
   // Commits the batch under the next timestamp, which it returns: afterwards every new snapshot sees all of
   // it, and (with sync) so does every process after a crash. Concurrent writers share a sync.
@@ -102,6 +103,17 @@ class Store {
   // `changed` differs from the generation before. The file before it goes with the last snapshot that names
   // it.
   virtual Status SwitchTable(const TableRecord& record, std::vector<Catalog::FoldedRows::Change> changed) = 0;
+
+  // For GraphChange (quarry/import/graph_change.h): commits a run, whose file is whole, under the next timestamp, which
+  // it returns: the order is one with that of rows. run.timestamp is that of the lists that it is about; kBusy when
+  // another one came behind those. After another error the run may be committed, and its file stays.
+  virtual Result<uint64_t> CommitRun(std::string_view topology, TopologyRun run) = 0;
+  // For CompactTopology and MergeRuns (topology_compaction.h): the runs of `before` become what `after` says of file and
+  // runs; what was committed since stays behind it. Files that nothing names go with the last snapshot that does.
+  virtual Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) = 0;
+  // The right to make runs, and to replace them, while it lives; null while somebody else has it.
+  enum class RunsRight : uint8_t { kMake, kReplace };
+  virtual std::shared_ptr<const void> HoldRuns(RunsRight right) = 0;
 };
 
 }  // namespace quarry

@@ -1,8 +1,10 @@
-// Topology: the reader of one .qtp file.
+// Topology: the reader of one .qtp file, and of the runs over it.
 //
-// indptr is always resident (8 bytes a node and direction). indices are loaded whole with LoadIndices, or
-// stay on disk and are read by the sampler through its own ring, page by page with VerifyIndexPage. In CSC,
-// indptr[v]..indptr[v+1] are the in-neighbors (sources) of v, ascending; in CSR the out-neighbors.
+// indptr is always resident (8 bytes a node and direction), and so are the edits of runs. It is that of the lists as file
+// and runs together have them, and positions are positions in those. indices are loaded whole with LoadIndices, or stay on
+// disk and are read by the sampler through its own ring, page by page with VerifyIndexPage: edits() says which
+// position lies where. In CSC, indptr[v]..indptr[v+1] are the in-neighbors (sources) of v, ascending; in CSR the
+// out-neighbors. So lists do not depend on how edges are divided among file and runs, and nothing drawn from them does.
 //
 // All const members are thread-safe; LoadIndices and LoadWeights are called once, before sharing.
 #pragma once
@@ -21,12 +23,16 @@
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
 #include "quarry/storage/data_file.h"
+#include "quarry/storage/list_edits.h"
 
 namespace quarry {
 
+// What edges have, four bytes each, in the order of their lists.
+enum class EdgeColumn : uint8_t { kNeighbors, kWeights };
+
 class Topology {
  public:
-  // kCorruption when superblock, footer, indptr or a checksum array do not hold or contradict `record`. An
+  // kCorruption when superblock, footer, indptr, a checksum array or a run do not hold or contradict `record`. An
   // open topology has indptr[0] == 0, ascending, ending at edge_count.
   static Result<std::unique_ptr<Topology>> Open(IoBackend& backend, const std::string& database_path,
                                                 const TopologyRecord& record,
@@ -49,7 +55,7 @@ class Topology {
     const Side& s = sides_[static_cast<int>(side)];
     return {reinterpret_cast<const NodeId*>(s.indices.data()), s.indices.size() / sizeof(NodeId)};
   }
-  // What an open one holds before it has loaded indices: indptr and the checksums of pages, of every side.
+  // What an open one holds before it has loaded indices: indptr, the checksums of pages and edits, of every side.
   static uint64_t ResidentBytes(const TopologyRecord& record);
   uint64_t resident_bytes() const;  // the same, and loaded indices
   uint64_t IndicesBytes() const { return edge_count_ * sizeof(NodeId); }
@@ -69,8 +75,14 @@ class Topology {
   // Only where the topology has no file: for tests and benchmarks, as FromMemory.
   Status SetWeights(Adjacency side, std::span<const float> weights);
 
-  // Access on disk: indices[i] lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
+  // What runs change of the file's edges.
+  const EdgeEdits& edits(Adjacency side) const { return sides_[static_cast<int>(side)].edits; }
+
+  // Access on disk: the base's edge i lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
   // there.
+  uint64_t base_edge_count() const { return base_edge_count_; }
+  uint64_t BaseIndicesBytes() const { return base_edge_count_ * sizeof(NodeId); }
+  const DataFile& data() const { return data_; }
   const File& file() const { return data_.file; }
   uint32_t block_bytes() const { return data_.block_bytes; }
   uint64_t indices_offset(Adjacency side) const { return sides_[static_cast<int>(side)].indices_offset; }
@@ -85,14 +97,19 @@ class Topology {
     IoBuffer weights;
     uint64_t indices_offset = 0;
     std::vector<uint32_t> page_checksums;
+    EdgeEdits edits;
   };
   Topology() = default;
   Status OpenSide(IoBackend& backend, Adjacency side);
+  Status OpenRuns(IoBackend& backend, const std::string& database_path, const TopologyRecord& record,
+                  std::span<const std::byte, 16> database_id, Adjacency side);
+  Result<IoBuffer> LoadEdited(IoBackend& backend, Adjacency side, EdgeColumn column) const;
   Status CheckWeights(Adjacency side, std::span<const float> weights) const;
   Status CheckRange(Adjacency side, uint64_t first_edge, std::span<const std::byte> indices) const;
 
   uint64_t node_count_ = 0;
   uint64_t edge_count_ = 0;
+  uint64_t base_edge_count_ = 0;
   bool weighted_ = false;
   Side sides_[2];
   DataFile data_;

@@ -1,0 +1,157 @@
+#include "quarry/storage/edge_columns.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "quarry/base/units.h"
+#include "quarry/format/checksum.h"
+#include "quarry/format/feature_table.h"
+#include "quarry/format/topology.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kValuesPerPage = kPageBytes / sizeof(uint32_t);
+constexpr uint64_t kPagesAheadMax = 64;
+
+std::span<const uint32_t> ValuesOf(std::span<const std::byte> bytes, uint64_t count) {
+  return {reinterpret_cast<const uint32_t*>(bytes.data()), count};
+}
+
+}  // namespace
+
+Result<BaseColumn> BaseColumn::Open(IoBackend& backend, const Topology& topology, Adjacency side,
+                                    EdgeColumn column) {
+  BaseColumn opened;
+  opened.topology_ = &topology;
+  opened.side_ = side;
+  opened.column_ = column;
+  opened.offset_ = topology.indices_offset(side);
+  if (column == EdgeColumn::kNeighbors) return opened;
+  QUARRY_TRY(const Section section, topology.data().Find(SectionsOf(side).weights, opened.bytes()));
+  QUARRY_TRY(opened.checksums_, LoadChecksums(backend, topology.data(), section));
+  opened.offset_ = section.offset;
+  if (opened.checksums_.size() == CeilDiv(section.bytes, kPageBytes)) return opened;
+  return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of {}", topology.file().path(),
+                    opened.checksums_.size(), section.bytes, section.name);
+}
+
+Status BaseColumn::VerifyPages(uint64_t page, std::span<const std::byte> bytes) const {
+  for (; !bytes.empty(); ++page, bytes = bytes.subspan(kPageBytes)) {
+    const std::span<const std::byte> one = bytes.first(kPageBytes);
+    if (column_ == EdgeColumn::kNeighbors) {
+      QUARRY_RETURN_IF_ERROR(topology_->VerifyIndexPage(side_, page, one));
+      continue;
+    }
+    const uint32_t computed = CellChecksum(one, page);
+    if (computed == checksums_[page]) continue;
+    return ChecksumFault(topology_->data(), offset_ + page * kPageBytes,
+                         fmt::format("page {} of {}", page, SectionsOf(side_).weights), checksums_[page],
+                         computed);
+  }
+  return Status::Ok();
+}
+
+std::span<const uint32_t> BaseColumn::added() const {
+  if (column_ == EdgeColumn::kNeighbors) return edits().neighbors();
+  const std::span<const float> weights = edits().weights();
+  return {reinterpret_cast<const uint32_t*>(weights.data()), weights.size()};
+}
+
+Result<std::unique_ptr<EdgeColumnScanner>> EdgeColumnScanner::Make(IoBackend& backend,
+                                                                   const Topology& topology, Adjacency side,
+                                                                   EdgeColumn column, uint64_t piece_bytes) {
+  QUARRY_TRY(BaseColumn base, BaseColumn::Open(backend, topology, side, column));
+  std::unique_ptr<EdgeColumnScanner> made(new EdgeColumnScanner(std::move(base), topology.edge_count()));
+  made->base_count_ = topology.base_edge_count();
+  if (made->base_count_ > 0) {
+    QUARRY_TRY(made->scanner_, FileScanner::Make(backend, topology.file(), made->column_.offset(),
+                                                 made->column_.bytes(), piece_bytes));
+  }
+  if (!topology.edits(side).empty()) {
+    made->merge_.emplace(topology.edits(side), made->column_.added(), 0, topology.edge_count());
+  }
+  return made;
+}
+
+// Empty behind the last.
+Result<std::span<const uint32_t>> EdgeColumnScanner::NextBase() {
+  if (base_done_ == base_count_) return std::span<const uint32_t>();
+  QUARRY_TRY(const std::span<const std::byte> bytes, scanner_->Next());
+  QUARRY_RETURN_IF_ERROR(column_.VerifyPages(base_done_ / kValuesPerPage, bytes));
+  const uint64_t count = std::min(bytes.size() / sizeof(uint32_t), base_count_ - base_done_);
+  base_done_ += count;
+  return ValuesOf(bytes, count);
+}
+
+Result<std::span<const uint32_t>> EdgeColumnScanner::Next() {
+  if (left_ == 0) return std::span<const uint32_t>();
+  if (!merge_) {
+    QUARRY_TRY(const std::span<const uint32_t> values, NextBase());
+    left_ -= values.size();
+    return values;
+  }
+  merged_.clear();
+  while (merged_.empty()) {
+    const uint64_t before = base_done_;
+    QUARRY_TRY(std::span<const uint32_t> values, NextBase());
+    if (values.empty()) {
+      merge_->Finish(merged_);
+      break;
+    }
+    const uint64_t skipped = merge_->base_position() - before;  // removed at the very front
+    if (skipped < values.size()) merge_->Take(values.subspan(skipped), merged_);
+  }
+  left_ -= merged_.size();
+  return std::span<const uint32_t>(merged_);
+}
+
+Result<std::unique_ptr<EdgeColumnReader>> EdgeColumnReader::Make(IoBackend& backend, const Topology& topology,
+                                                                 Adjacency side, EdgeColumn column) {
+  QUARRY_TRY(BaseColumn base, BaseColumn::Open(backend, topology, side, column));
+  return std::unique_ptr<EdgeColumnReader>(new EdgeColumnReader(backend, topology, std::move(base)));
+}
+
+Status EdgeColumnReader::Load(uint64_t first_page, uint64_t page_count) {
+  const uint64_t pages_end = CeilDiv(column_.bytes(), kPageBytes);
+  // A window that follows the one before it closely is read further.
+  const bool follows = window_pages_ > 0 && first_page <= window_page_ + window_pages_ + 2;
+  pages_ahead_ = follows ? std::min(2 * pages_ahead_, kPagesAheadMax) : 1;
+  const uint64_t pages = std::min(std::max(page_count, pages_ahead_), pages_end - first_page);
+  if (window_.size() < pages * kPageBytes) {
+    QUARRY_TRY(window_, IoBuffer::Allocate(pages * kPageBytes));
+  }
+  window_pages_ = 0;
+  const std::span<std::byte> bytes = window_.span().first(pages * kPageBytes);
+  QUARRY_RETURN_IF_ERROR(
+      backend_.ReadAt(topology_.file(), column_.offset() + first_page * kPageBytes, bytes));
+  QUARRY_RETURN_IF_ERROR(column_.VerifyPages(first_page, bytes));
+  window_page_ = first_page;
+  window_pages_ = pages;
+  return Status::Ok();
+}
+
+Result<std::span<const uint32_t>> EdgeColumnReader::Read(uint64_t first, uint64_t end) {
+  const EdgeEdits& edits = column_.edits();
+  values_.clear();
+  if (first == end) return std::span<const uint32_t>();
+  const uint64_t base_first = edits.BaseAt(first),
+                 base_end = std::min(edits.BaseAt(end), topology_.base_edge_count());
+  std::span<const uint32_t> base;
+  if (base_first < base_end) {
+    const uint64_t first_page = base_first / kValuesPerPage, end_page = CeilDiv(base_end, kValuesPerPage);
+    if (first_page < window_page_ || end_page > window_page_ + window_pages_) {
+      QUARRY_RETURN_IF_ERROR(Load(first_page, end_page - first_page));
+    }
+    base = ValuesOf(window_.span().subspan((base_first - window_page_ * kValuesPerPage) * sizeof(uint32_t)),
+                    base_end - base_first);
+  }
+  if (edits.empty()) return base;
+  EdgeEdits::Merge merge(edits, column_.added(), first, end);
+  merge.Take(base, values_);
+  merge.Finish(values_);
+  assert(values_.size() == end - first);
+  return std::span<const uint32_t>(values_);
+}
+
+}  // namespace quarry

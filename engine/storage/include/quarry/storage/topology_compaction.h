@@ -1,0 +1,43 @@
+// Making one of a topology's file and runs: a new file of the same edges, or one run of several. Both beside readers,
+// which keep what their snapshot names, and beside commits, which stay behind what is folded. Killed, they leave a file
+// that nothing names, and begin anew.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
+#include "quarry/base/status.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct TopologyCompactionReport {
+  uint64_t runs = 0;         // folded, or to be
+  uint64_t edges_added = 0;  // by them
+  uint64_t edges_removed = 0;
+  uint64_t edge_count = 0;  // afterwards
+  uint64_t bytes = 0;       // of the new file; of the old one where it is not written
+  uint64_t timestamp = 0;   // of the last commit that the file has
+  uint64_t generation = 1;
+  double seconds = 0;
+};
+
+// Folds the runs of a topology into its next generation, whose sections are byte for byte those of an import of the same
+// edges, by sequential reads. Holds what an open topology does and 16 MiB. kNotFound; kBusy beside another one;
+// kOutOfBudget; kNoSpace; kCancelled when `progress` says so.
+Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& budget,
+                                                 const std::string& topology, bool dry_run,
+                                                 const ProgressFunction& progress);
+
+// Makes one run of the last ones where there are more than kTopologyRunsMax: of those that are together no more than four
+// times what comes behind them, so that an edge is written again a few times only, or else of all. Nothing where the right
+// to it is somebody else's (Store::HoldRuns).
+Status MergeRuns(Store& store, MemoryBudget& budget, const std::string& topology);
+
+// Removes what is left of a file that is going to be made. It may be named on disk by a commit that failed: behind
+// another one it is not.
+Status ClearTopologyFile(Store& store, const std::string& file);
+
+}  // namespace quarry
