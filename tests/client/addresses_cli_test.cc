@@ -346,6 +346,8 @@ constexpr Elsewhere kElsewhere[] = {
     {"generate", "makes source files"},
     {"import", kMakes, "import DB graph"},
     {"restore", kMakes, "restore copy DB"},
+    {"pull", kMakes, "pull s3://bucket/db DB"},
+    {"push", "brings the database to an object store: objects_cli_test.py"},
     {"repair", kAlone, "repair DB"},
     {"upgrade", kAlone, "upgrade DB"},
     {"serve", kAlone, "serve DB --socket run/t"},

@@ -17,7 +17,7 @@ struct Pipe {
 
 // Keeps the window full for so many answers, and returns it as it is then. Answers leave one after the other at the
 // bandwidth, after their delay.
-RequestWindow Run(const Pipe& pipe, int answers, double* rate) {
+RequestWindow Simulate(const Pipe& pipe, int answers, double* rate) {
   RequestWindow window({.requests_max = 256});
   struct Sent {
     double at, done;
@@ -48,7 +48,7 @@ TEST(RequestWindowTest, FillsThePipeAndNoMore) {
       for (const double bytes : {1.0 * (1 << 20), 4.0 * (1 << 20)}) {
         SCOPED_TRACE(testing::Message() << bandwidth << " B/s, " << delay << " s, " << bytes << " B");
         double rate = 0;
-        const RequestWindow window = Run({bandwidth, delay, bytes}, 4000, &rate);
+        const RequestWindow window = Simulate({bandwidth, delay, bytes}, 4000, &rate);
         EXPECT_GT(rate, 0.9 * bandwidth);
         // Bandwidth × delay, half as much again, and never below four.
         EXPECT_LE(window.size(), std::max(8.0, 4 * (1 + bandwidth * delay / bytes)));
