@@ -68,7 +68,7 @@ class Store:
         import ssl
 
         context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
-        urllib.request.urlopen(urllib.request.Request(self.endpoint + path, data=body, method="POST"), context=context).read()
+        urllib.request.urlopen(urllib.request.Request(self.endpoint + path, data=body, method="POST", headers={"Content-Type": "text/plain"}), context=context).read()
 
     def environment(self, **others):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
