@@ -66,7 +66,8 @@ Status Push(const PushArguments& arguments) {
   ProgressBar bar;
   // DB.pushing, beside the database, for the sake of links; it goes when the push ends.
   constexpr ImportWorkspace::Kind kPush{"ing", "push of this database"};
-  const std::string beside = std::filesystem::absolute(folder).lexically_normal().string();
+  std::string beside = std::filesystem::absolute(folder).lexically_normal().string();
+  while (beside.size() > 1 && beside.back() == '/') beside.pop_back();
   QUARRY_TRY(const ImportWorkspace workspace, ImportWorkspace::Acquire(*backend, beside + ".push", kPush));
   const std::string copy = workspace.database_path();
   QUARRY_RETURN_IF_ERROR(store->Maintain(wire::CheckpointDatabase{copy}, bar.AsFunction()).status());

@@ -27,12 +27,15 @@ class Puller {
     report_.files = manifest.files.size();
     report_.bytes = manifest.bytes();
     QUARRY_RETURN_IF_ERROR(RemoveOthers(manifest));
-    uint64_t block_bytes = kPageBytes;
+    uint64_t block_bytes = kPageBytes, blocks = 0;
     for (const RemoteFile& file : manifest.files) {
+      blocks += file.blocks.size();
       block_bytes = std::max(block_bytes, std::min(RoundUp(file.bytes, kPageBytes), kRemoteBlockBytes));
     }
     QUARRY_TRY(const auto slots,
-               TransferSlots::Make(store_, budget, block_bytes, kFetchesMax, [&] { return Advance(0); }));
+               TransferSlots::Make(store_, budget, block_bytes,
+                                   static_cast<unsigned>(std::min<uint64_t>(kFetchesMax, blocks)),
+                                   [&] { return Advance(0); }));
     for (const RemoteFile& file : manifest.files) QUARRY_RETURN_IF_ERROR(PullFile(*slots, file));
     QUARRY_RETURN_IF_ERROR(slots->Drain());
     return Sync(manifest);

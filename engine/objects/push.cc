@@ -138,13 +138,16 @@ Result<TransferReport> Push(ObjectStore& store, IoBackend& backend, MemoryBudget
   for (const ListedObject& object : listed) present.insert(object.key);
 
   TransferReport report{.files = manifest.files.size(), .bytes = manifest.bytes()};
-  uint64_t part_bytes = 0;
+  uint64_t part_bytes = 0, parts = 0;
   for (const RemoteFile& file : manifest.files) {
+    parts += CeilDiv(file.bytes, PartBytes(file.bytes));
     part_bytes = std::max(part_bytes, std::min(RoundUp(file.bytes, 4096), PartBytes(file.bytes)));
   }
   PushProgress done(progress, "uploading", report.bytes);
   QUARRY_TRY(const auto slots,
-             TransferSlots::Make(store, budget, part_bytes, kUploadsMax, [&] { return done.Advance(0); }));
+             TransferSlots::Make(store, budget, part_bytes,
+                                 static_cast<unsigned>(std::min<uint64_t>(kUploadsMax, parts)),
+                                 [&] { return done.Advance(0); }));
   Uploader uploader(store, backend, *slots, [&](uint64_t bytes) { return done.Advance(bytes); });
   for (const RemoteFile& file : manifest.files) {
     if (!present.insert(file.Key()).second) {  // there, or a file before has the same content
