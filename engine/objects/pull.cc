@@ -170,7 +170,11 @@ Result<TransferReport> Pull(ObjectStore& store, IoBackend& backend, MemoryBudget
   Puller puller(store, backend, folder, progress);
   QUARRY_RETURN_IF_ERROR(puller.Pull(budget, published.manifest));
   QUARRY_RETURN_IF_ERROR(backend.Rename(folder, path));
-  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(parent));
+  const Status durable = backend.SyncDirectory(parent);
+  if (!durable.ok()) {  // a database that may be gone after a failure of power is none: the next pull goes on
+    if (!backend.Rename(path, folder).ok()) Discard(backend, path);
+    return durable;
+  }
   Discard(backend, workspace);
   TransferReport report = puller.report();
   report.requests = store.statistics().requests;

@@ -8,6 +8,7 @@
 #include "objects/fake_store.h"
 #include "quarry/base/random.h"
 #include "quarry/objects/push.h"
+#include "support/fault_backend.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
@@ -206,6 +207,61 @@ TEST_F(PushPullTest, WhatWasBroughtOverCountsAfterAFailure) {
     EXPECT_LT(pulled.bytes_moved, pulled.bytes + (k >= 5 ? 0 : 1));
     ASSERT_EQ(FilesIn(folder_ / "b"), files);
     fs::remove_all(folder_ / "b");
+  }
+}
+
+// Every operation on the disk of a push and a pull fails once. What was made is whole, or not there; then it can be made.
+TEST_F(PushPullTest, EveryOperationOfTheDiskMayFail) {
+  const std::string folder = MakeFolder("a", 8 * kMebi + 5);
+  const auto files = WithoutLock(FilesIn(folder));
+  FaultBackend faults(*backend_);
+  const auto push = [&](const std::string& publication) {
+    const auto store = Open();
+    return PushDatabase(*store, faults, budget_,
+                        {.folder = folder, .database_id = "id", .timestamp = 1, .publication = publication},
+                        {})
+        .status();
+  };
+  const auto pull = [&] {
+    const auto store = Open();
+    return PullDatabase(*store, faults, budget_, folder_ / "b", {}).status();
+  };
+  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead}) {
+    for (uint64_t k = 1, strikes = 1; strikes > 0; k++) {
+      SCOPED_TRACE(fmt::format("push: kind {}, operation {}", static_cast<int>(kind), k));
+      server_.Clear();
+      faults.SetPlans({{.kind = kind, .at = k, .error = EIO}});
+      const Status status = push("p");
+      strikes = faults.strikes();
+      if (strikes == 0) {
+        ASSERT_OK(status);
+      } else {
+        ASSERT_THAT(status, IsStatus(Code::kIoError, HasSubstr("a/")));
+        ASSERT_FALSE(server_.objects().contains("bucket/db/manifest"));
+      }
+      faults.SetPlans({});
+      ASSERT_OK(push("q"));
+    }
+  }
+  for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kCreate, FaultKind::kRead, FaultKind::kWrite,
+                               FaultKind::kSync, FaultKind::kRename, FaultKind::kCreateDirectory}) {
+    for (uint64_t k = 1, strikes = 1; strikes > 0; k++) {
+      SCOPED_TRACE(fmt::format("pull: kind {}, operation {}", static_cast<int>(kind), k));
+      faults.SetPlans({{.kind = kind, .at = k, .error = kind == FaultKind::kWrite ? ENOSPC : EIO}});
+      const Status status = pull();
+      strikes = faults.strikes();
+      if (strikes == 0 || kind == FaultKind::kRead) {  // a block that cannot be read is fetched
+        ASSERT_OK(status);
+      } else {
+        ASSERT_THAT(status,
+                    IsStatus(kind == FaultKind::kWrite ? Code::kNoSpace : Code::kIoError, HasSubstr("b")));
+        ASSERT_FALSE(fs::exists(folder_ / "b"));
+        faults.SetPlans({});
+        ASSERT_OK(pull());
+      }
+      ASSERT_EQ(FilesIn(folder_ / "b"), files);
+      fs::remove_all(folder_ / "b");
+    }
   }
 }
 
