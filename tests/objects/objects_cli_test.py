@@ -151,7 +151,8 @@ class ObjectsTest(unittest.TestCase):
         self.assertIn("NoSuchBucket", self.run_quarry("push db s3://other-bucket/mine", exit_code=1))
         self.assertIn("no database was pushed there", self.run_quarry("info s3://bucket/nothing", exit_code=1))
         self.assertIn("no prefix", self.run_quarry("push db s3://bucket", exit_code=2))
-        self.assertIn("quarry pull", self.run_quarry("verify s3://bucket/mine --repair", exit_code=2))
+        for verb in ("verify s3://bucket/mine --repair", "info s3://bucket/mine --entity x", "stats s3://bucket/mine", "train s3://bucket/mine --epochs 1"):
+            self.assertIn("quarry pull s3://bucket/mine DB", self.run_quarry(verb, exit_code=2))
 
     def test_certificates_are_verified(self):
         certificate, key = self.folder / "certificate.pem", self.folder / "key.pem"
