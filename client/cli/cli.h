@@ -42,6 +42,8 @@ void AddLayoutExplain(CLI::App& layout, Action& action);  // verbs of layout
 void AddPartition(CLI::App& app, Action& action);
 void AddPlot(CLI::App& app, Action& action);
 void AddPredict(CLI::App& app, Action& action);
+void AddPull(CLI::App& app, Action& action);
+void AddPush(CLI::App& app, Action& action);
 void AddPut(CLI::App& app, Action& action);
 void AddRepair(CLI::App& app, Action& action);
 void AddRestore(CLI::App& app, Action& action);

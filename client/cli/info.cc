@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "objects.h"
 #include "opened_store.h"
 #include "partition.h"
 #include "print_json.h"
@@ -332,10 +333,11 @@ Status PrintNames(client::Store& store, const InfoOptions& options) {
 }
 
 Status Info(const InfoOptions& options) {
+  const bool names = options.entity || options.entity_id || options.relation || options.relation_id;
+  if (names) QUARRY_RETURN_IF_ERROR(CheckNoObjects("info", options.path));
+  if (IsObjectAddress(options.path)) return InfoOfObjects(options.path, options.json);
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(options.path));
-  if (options.entity || options.entity_id || options.relation || options.relation_id) {
-    return PrintNames(*store, options);
-  }
+  if (names) return PrintNames(*store, options);
   QUARRY_TRY(const Manifest manifest, ManifestOf(*store, options.path));
   QUARRY_TRY(const std::string folder, FolderOf(*store));
   QUARRY_TRY(const wire::MaintenanceReport figures, store->Maintain(wire::InspectDatabase{}));

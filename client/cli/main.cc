@@ -187,6 +187,8 @@ int Main(int given_count, char** given) {
   AddVerify(app, action);
   AddCheckpoint(app, action);
   AddRestore(app, action);
+  AddPush(app, action);
+  AddPull(app, action);
   AddRepair(app, action);
   AddUpgrade(app, action);
   AddDrop(app, action);

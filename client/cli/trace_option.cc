@@ -15,11 +15,10 @@
 namespace quarry::cli {
 namespace {
 
-constexpr std::array<std::string_view, 17> kLongVerbs = {
-    "calibrate", "checkpoint",   "compact",        "export",         "generate",
-    "import",    "layout build", "layout explain", "layout rebuild", "layout trace",
-    "put",       "repair",       "restore",        "serve",          "sql",
-    "train",     "verify"};
+constexpr std::array<std::string_view, 19> kLongVerbs = {
+    "calibrate",      "checkpoint",     "compact",      "export", "generate", "import", "layout build",
+    "layout explain", "layout rebuild", "layout trace", "pull",   "push",     "put",    "repair",
+    "restore",        "serve",          "sql",          "train",  "verify"};
 
 // One of several trainers of one run has a file of its own: they were started by one command line.
 std::string PathOfRank(const std::string& path) {

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "fault_json.h"
+#include "objects.h"
 #include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/log.h"
@@ -92,6 +93,8 @@ void AddVerify(CLI::App& app, Action& action) {
       "         quarry verify graph.db --repair --dry-run");
   verb->callback([arguments, repair, &action] {
     action = [arguments, repair]() -> Status {
+      if (*repair) QUARRY_RETURN_IF_ERROR(CheckNoObjects("verify --repair", arguments->path));
+      if (IsObjectAddress(arguments->path)) return VerifyObjects(arguments->path, arguments->json);
       return *repair ? Repair(*arguments) : Verify(arguments->path, arguments->json);
     };
   });

@@ -16,7 +16,8 @@ set(CPACK_COMPONENT_TOOL_DESCRIPTION "storage engine for GNN training data: the 
  larger than memory.")
 # LibTorch would be satisfied by the reference BLAS, whose GEMM is 30 times slower.
 set(CPACK_DEBIAN_TOOL_PACKAGE_DEPENDS libopenblas0-pthread)
-set(CPACK_DEBIAN_TOOL_PACKAGE_RECOMMENDS sqlite3)
+# libcurl is opened by name, when an object store is asked for.
+set(CPACK_DEBIAN_TOOL_PACKAGE_RECOMMENDS "sqlite3, libcurl4")
 set(CPACK_DEBIAN_TOOL_PACKAGE_SUGGESTS gnuplot-nox)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libquarry-dev)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libdevel)

@@ -348,6 +348,8 @@ constexpr Elsewhere kElsewhere[] = {
     {"restore", kMakes, "restore copy DB"},
     {"add", kAlone, "add DB --edges ../../graph/edges.npy"},
     {"remove", kAlone, "remove DB --edges ../../graph/edges.npy"},
+    {"pull", kMakes, "pull s3://bucket/db DB"},
+    {"push", "brings the database to an object store: objects_cli_test.py"},
     {"repair", kAlone, "repair DB"},
     {"upgrade", kAlone, "upgrade DB"},
     {"serve", kAlone, "serve DB --socket run/t"},

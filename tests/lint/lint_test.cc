@@ -84,6 +84,7 @@ const std::pair<const char*, const char*> kOwners[] = {
     {"histedit", "client"},
     {"boost/", "engine/server"},
     {"metis.h", "engine/partition"},
+    {"curl/", "engine/objects"},
 };
 
 // Whose the header is; "" for anybody's.
