@@ -262,6 +262,7 @@ struct FakeStore::State {
         socket.read_some(asio::buffer(&byte, 1), error);  // until the client closes
         return;
       }
+      if (fate.before_answer) fate.before_answer();
       if (fate.kind == Fate::kLost) return;
       if (fate.kind == Fate::kSpoilt && !reply.body.empty()) reply.body[seen.number % reply.body.size()] ^= 4;
       if (!Send(socket, request, reply, fate.kind == Fate::kTorn)) return;

@@ -31,6 +31,7 @@ struct Fate {
   };
   Kind kind = kAnswer;
   double delay_seconds = 0;
+  std::function<void()> before_answer = {};  // when all is done but the answer
 };
 
 struct SeenRequest {
