@@ -44,7 +44,9 @@ Status Check(const PartitionedSpec& spec) {
 
 // Maintenance: one overload a task.
 Status Check(const VerifyDatabase&) { return Status(); }
-Status Check(const CompactTable& compact) { return CheckName(compact.table, compact.topology ? "topology" : "table"); }
+Status Check(const CompactTable& compact) {
+  return CheckName(compact.table, compact.topology ? "topology" : "table");
+}
 Status CheckPath(std::string_view path) {
   QUARRY_RETURN_IF_ERROR(CheckPositive(path.size(), "the length of a path"));
   QUARRY_RETURN_IF_ERROR(CheckCount(path.size(), kPathBytesMax, "bytes of a path"));

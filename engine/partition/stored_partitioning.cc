@@ -53,7 +53,8 @@ bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
 }  // namespace
 
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
-  return IsServable(manifest, record) && manifest.FindTopology(record.topology)->timestamp() <= record.timestamp;
+  return IsServable(manifest, record) &&
+         manifest.FindTopology(record.topology)->timestamp() <= record.timestamp;
 }
 
 Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record) {
@@ -104,9 +105,11 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
             : fmt::format(" and {} of table \"{}\"", record->table_generation, record->table));
   }
   if (!IsFresh(*manifest, *record)) {
-    LogWarn("edges of topology \"{}\" were added or removed since partitioning \"{}\" was built, which has those of then: "
-            "`quarry partition build` makes it anew",
-            record->topology, name);
+    LogWarn(
+        "edges of topology \"{}\" were added or removed since partitioning \"{}\" was built, which has those "
+        "of then: "
+        "`quarry partition build` makes it anew",
+        record->topology, name);
   }
   std::unique_ptr<StoredPartitioning> opened(new StoredPartitioning(store.backend()));
   opened->record_ = *record;

@@ -7,6 +7,7 @@
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
 #include "quarry/storage/import_workspace.h"
+#include "quarry/storage/topology_run.h"
 
 namespace quarry {
 namespace {
@@ -18,7 +19,8 @@ Status TakeFiles(const std::string& path, CheckpointFiles& files) {
   KillPoint("checkpoint: catalog copied, no files");
   QUARRY_TRY(const std::unique_ptr<Catalog> catalog, Catalog::Open(path, /*read_only=*/true));
   QUARRY_TRY(const Manifest manifest, catalog->ReadManifest());
-  QUARRY_TRY(files.report().timestamp, catalog->LastTimestamp());
+  QUARRY_TRY(const uint64_t last_rows, catalog->LastTimestamp());
+  files.report().timestamp = std::max(last_rows, StructureTimestamp(manifest));
   return files.Take(manifest);
 }
 

@@ -27,7 +27,8 @@
 namespace quarry {
 
 // Opens a file of edges (OpenDataset) that has one list of them, with the weights of a file where weights_path names one.
-Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path, const std::string& weights_path = "");
+Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path,
+                                                 const std::string& weights_path = "");
 
 struct GraphChangeOptions {
   std::string topology = "graph";
