@@ -103,6 +103,8 @@ class ServerSource final : public TrainingSource {
     }
     QUARRY_RETURN_IF_ERROR(
         Agree(trainers(), first_ ? Connect(arguments_.workers.memory_bytes) : Status::Ok()));
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), TakeDegrees(*opened_.store, opened_.manifest.node_count,
+                                                         arguments_.road.spec.direction, arguments_.train)));
     if (arguments_.train.torch_threads == 0) {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
     }
@@ -178,13 +180,16 @@ class ServerSource final : public TrainingSource {
   // The first one's checkpoints are those of all. What cannot be is refused before there is a road.
   Status OpenRun(TrainRun& taken) {
     QUARRY_TRY(const std::optional<TrainRun> run, arguments_.run.NodeRun());
+    taken = run.value_or(TrainRun());
+    taken.from = arguments_.run.from;
+    if (first_) QUARRY_RETURN_IF_ERROR(TakeFirstWeights(arguments_, opened_.manifest, States(), taken));
     if (!run) return Status::Ok();
-    taken = *run;
     NodeSettings settings{.road = arguments_.road.spec,
                           .train = arguments_.train,
                           .parts = parts_ ? &*parts_ : nullptr,
                           .resample = arguments_.resample,
-                          .trainers = size_};
+                          .trainers = size_,
+                          .from = taken.from};
     QUARRY_TRY(const wire::OpenStream stream, StreamOf(arguments_, opened_.manifest));
     const auto* const superbatches = std::get_if<wire::SuperbatchSpec>(&stream.road);
     LayoutSpec planned;
