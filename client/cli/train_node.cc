@@ -186,8 +186,7 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
       ->capture_default_str();
   AddChoice(verb, "--schedule", train.schedule,
             "the learning rate from epoch to epoch: constant; cosine, which falls to 0; step, a tenth every "
-            "so many "
-            "epochs");
+            "so many epochs");
   verb->add_option(
           "--schedule-epochs", train.schedule_epochs,
           "cosine: epochs in which it falls (default --epochs); step: epochs from one step to the next "

@@ -103,8 +103,7 @@ class ServerSource final : public TrainingSource {
     }
     QUARRY_RETURN_IF_ERROR(
         Agree(trainers(), first_ ? Connect(arguments_.workers.memory_bytes) : Status::Ok()));
-    QUARRY_RETURN_IF_ERROR(Agree(trainers(), TakeDegrees(*opened_.store, opened_.manifest.node_count,
-                                                         arguments_.road.spec.direction, arguments_.train)));
+    QUARRY_RETURN_IF_ERROR(ShareDegrees());
     if (arguments_.train.torch_threads == 0) {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
     }
@@ -128,6 +127,22 @@ class ServerSource final : public TrainingSource {
   }
 
  private:
+  // Looked up once, by the first one, whose memory is the road's.
+  Status ShareDegrees() {
+    TrainOptions& train = arguments_.train;
+    if (!train.spec.needs_degrees()) return Status::Ok();
+    const Direction direction = arguments_.road.spec.direction;
+    const uint64_t node_count = opened_.manifest.node_count;
+    QUARRY_RETURN_IF_ERROR(
+        Agree(trainers(), first_ ? TakeDegrees(*opened_.store, node_count, direction, train) : Status::Ok()));
+    if (trainers_ == nullptr) return Status::Ok();
+    std::vector<uint32_t> degrees;
+    if (first_) degrees = *train.degrees;
+    QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, degrees));
+    train.degrees = std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
+    return Status::Ok();
+  }
+
   Status CheckMemory(const TrainingRoad& open) const {
     const Road& road = *open.road;
     const RoadSpec& spec = arguments_.road.spec;
