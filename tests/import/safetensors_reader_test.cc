@@ -54,7 +54,7 @@ TEST(SafetensorsTest, LabelsComeFromEveryType) {
 TEST(SafetensorsTest, TensorsAreReadAsTheyAreWritten) {
   const TemporaryFolder folder("st");
   const std::vector<NamedTensor> tensors = {{"layers.0.weight", {2, 3}, {1, -2, 3, 0.1F, NAN, 1e-40F}},
-                                            {"a \"name\"\n", {1}, {-0.0F}},
+                                            {"a \"name\"", {1}, {-0.0F}},
                                             {"none", {0, 4}, {}},
                                             {"scalar", {}, {7}}};
   const std::pair<std::string_view, std::string_view> notes[] = {{"settings", "--model \"sage\""},
