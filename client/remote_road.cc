@@ -91,6 +91,28 @@ Result<NodeProperties> LookUpProperties(client::Store& store, const client::Snap
   return properties;
 }
 
+Result<std::vector<uint32_t>> LookUpDegrees(client::Store& store, Direction direction, uint64_t node_count) {
+  std::string columns = direction == Direction::kOut ? "0, out_degree" : "in_degree, 0";
+  if (direction == Direction::kBoth) columns = "in_degree, out_degree";
+  QUARRY_TRY(const std::unique_ptr<client::RowCursor> rows,
+             store.Query("SELECT id, " + columns + " FROM nodes"));
+  std::vector<uint32_t> degrees(node_count, 0);
+  const auto number = [&](size_t column) {
+    const client::ValueView value = rows->value(column);
+    const auto* const integer = std::get_if<int64_t>(&value);
+    return integer != nullptr ? static_cast<uint64_t>(*integer) : 0;
+  };
+  for (;;) {
+    QUARRY_TRY(const bool more, rows->Next());
+    if (!more) return degrees;
+    const uint64_t node = number(0);
+    if (node >= node_count) {
+      return MakeStatus(Code::kCorruption, "the database has node {} among {} nodes", node, node_count);
+    }
+    degrees[node] = static_cast<uint32_t>(std::min<uint64_t>(number(1) + number(2), UINT32_MAX));
+  }
+}
+
 Result<std::unique_ptr<BatchStream>> RemoteRoad::StartPass(PassOptions options) {
   wire::StartPass request{.shuffle = options.shuffle, .pass = options.pass, .ordered = options.ordered};
   if (options.seeds == TrainNodes()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quarry/client/store.h"
+#include "quarry/format/road_spec.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/node_properties.h"
 
@@ -18,6 +19,9 @@ namespace quarry {
 
 // Labels and splits of all nodes, as of the snapshot; looked up in pieces.
 Result<NodeProperties> LookUpProperties(client::Store& store, const client::Snapshot& snapshot);
+
+// How many neighbors each of `node_count` nodes has along `direction`, as the database has it now.
+Result<std::vector<uint32_t>> LookUpDegrees(client::Store& store, Direction direction, uint64_t node_count);
 
 // One thread at a time.
 class RemoteRoad final : public Road {

@@ -6,9 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "elementwise.h"
 #include "kernel.h"
-#include "quarry/base/random.h"
 #include "resize_void.h"
 
 namespace quarry {
@@ -75,18 +73,19 @@ QUARRY_INLINE float InverseNorm(const float* row, uint32_t dim, RowNorm norm) {
   return sum > 0 ? 1.0F / sum : 0.0F;
 }
 
-// `decoded` is scratch of `dim` for normalised rows, which are passed over twice.
+// `decoded` is scratch of `dim` for normalised rows, which are passed over twice. `weight` is of the row in the sum.
 template <ElementType kType>
 QUARRY_INLINE void AddRow(const std::byte* row, uint32_t dim, RowNorm norm, float* __restrict decoded,
-                          float* __restrict sum) {
+                          float* __restrict sum, float weight = 1.0F) {
   float scale = 1.0F;
   if constexpr (kType == ElementType::kInt8) std::memcpy(&scale, row + (dim + 3) / 4 * 4, sizeof(scale));
   if (norm == RowNorm::kNone) {
+    scale *= weight;
     for (uint32_t c = 0; c < dim; c++) sum[c] += scale * Element<kType>(row, c);
     return;
   }
   for (uint32_t c = 0; c < dim; c++) decoded[c] = scale * Element<kType>(row, c);
-  const float inverse = InverseNorm(decoded, dim, norm);
+  const float inverse = InverseNorm(decoded, dim, norm) * weight;
   for (uint32_t c = 0; c < dim; c++) sum[c] += inverse * decoded[c];
 }
 
@@ -143,11 +142,13 @@ QUARRY_INLINE void LargestRange(const FeatureView& view, RowNorm norm, const uin
   }
 }
 
-// Sums and means. The node itself is apart, or one of its neighbors.
-template <ElementType kType, typename Offset>
+// Sums and means. The node itself is apart, or one of its neighbors. Weighted sums are a body of their own, so that the
+// others multiply by nothing.
+template <ElementType kType, bool kWeighted, typename Offset>
 QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, Gathering gathering,
                                   const Offset* indptr, const uint32_t* indices, size_t edge_count,
-                                  uint32_t begin, uint32_t end, float* out) {
+                                  uint32_t begin, uint32_t end, float* out,
+                                  const MessageWeights& weights = {}) {
   const uint32_t dim = view.dim;
   const uint32_t width = gathering.width(dim);
   const std::byte* base = view.rows.data();
@@ -161,7 +162,8 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, Gatheri
     float* self = out + size_t{v - begin} * width;
     float* sum = gathering.self_apart ? self + dim : self;
     std::memset(self, 0, size_t{width} * sizeof(float));
-    AddRow<kType>(row(v), dim, norm, decoded.data(), self);
+    const float self_weight = kWeighted && weights.selves != nullptr ? weights.selves[v] : 1.0F;
+    AddRow<kType>(row(v), dim, norm, decoded.data(), self, kWeighted ? self_weight : 1.0F);
     const Offset first = indptr[v];
     const Offset last = indptr[v + 1];
     for (Offset e = first; e < last; e++) {
@@ -172,7 +174,7 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, Gatheri
       if (slots != nullptr) __builtin_prefetch(slots + indices[far_ahead]);
       const std::byte* next = row(indices[ahead]);
       for (size_t line = 0; line < prefetch_bytes; line += kLineBytes) __builtin_prefetch(next + line);
-      AddRow<kType>(row(indices[e]), dim, norm, decoded.data(), sum);
+      AddRow<kType>(row(indices[e]), dim, norm, decoded.data(), sum, kWeighted ? weights.edges[e] : 1.0F);
     }
     const Offset count = last - first + (gathering.self_apart ? 0 : 1);
     if (gathering.aggregator == Aggregator::kMean && count > 1) {
@@ -182,21 +184,28 @@ QUARRY_INLINE void AggregateRange(const FeatureView& view, RowNorm norm, Gatheri
   }
 }
 
-#define QUARRY_AGGREGATE_KERNEL(type)                                                                    \
-  QUARRY_KERNEL void Aggregate##type(const FeatureView& view, RowNorm norm, Gathering gathering,         \
-                                     const uint32_t* indptr, const uint32_t* indices, size_t edge_count, \
-                                     uint32_t begin, uint32_t end, float* out) {                         \
-    AggregateRange<ElementType::k##type>(view, norm, gathering, indptr, indices, edge_count, begin, end, \
-                                         out);                                                           \
-  }                                                                                                      \
-  QUARRY_KERNEL void Largest##type(const FeatureView& view, RowNorm norm, const uint32_t* indptr,        \
-                                   const uint32_t* indices, uint32_t begin, uint32_t end, float* out,    \
-                                   uint32_t* source_of) {                                                \
-    LargestRange<ElementType::k##type>(view, norm, indptr, indices, begin, end, out, source_of);         \
-  }                                                                                                      \
-  QUARRY_KERNEL void Decode##type(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end,   \
-                                  float* out) {                                                          \
-    DecodeRange<ElementType::k##type>(view, norm, begin, end, out);                                      \
+#define QUARRY_AGGREGATE_KERNEL(type)                                                                      \
+  QUARRY_KERNEL void Aggregate##type(const FeatureView& view, RowNorm norm, Gathering gathering,           \
+                                     const uint32_t* indptr, const uint32_t* indices, size_t edge_count,   \
+                                     uint32_t begin, uint32_t end, float* out) {                           \
+    AggregateRange<ElementType::k##type, false>(view, norm, gathering, indptr, indices, edge_count, begin, \
+                                                end, out);                                                 \
+  }                                                                                                        \
+  QUARRY_KERNEL void Weighted##type(const FeatureView& view, RowNorm norm, Gathering gathering,            \
+                                    const uint32_t* indptr, const uint32_t* indices, size_t edge_count,    \
+                                    uint32_t begin, uint32_t end, float* out,                              \
+                                    const MessageWeights& weights) {                                       \
+    AggregateRange<ElementType::k##type, true>(view, norm, gathering, indptr, indices, edge_count, begin,  \
+                                               end, out, weights);                                         \
+  }                                                                                                        \
+  QUARRY_KERNEL void Largest##type(const FeatureView& view, RowNorm norm, const uint32_t* indptr,          \
+                                   const uint32_t* indices, uint32_t begin, uint32_t end, float* out,      \
+                                   uint32_t* source_of) {                                                  \
+    LargestRange<ElementType::k##type>(view, norm, indptr, indices, begin, end, out, source_of);           \
+  }                                                                                                        \
+  QUARRY_KERNEL void Decode##type(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end,     \
+                                  float* out) {                                                            \
+    DecodeRange<ElementType::k##type>(view, norm, begin, end, out);                                        \
   }
 QUARRY_AGGREGATE_KERNEL(Float32)
 QUARRY_AGGREGATE_KERNEL(Float16)
@@ -206,6 +215,7 @@ QUARRY_AGGREGATE_KERNEL(Int8)
 
 struct TypeKernels {
   decltype(&AggregateFloat32) aggregate;
+  decltype(&WeightedFloat32) weighted;
   decltype(&LargestFloat32) largest;
   decltype(&DecodeFloat32) decode;
 };
@@ -213,95 +223,22 @@ struct TypeKernels {
 TypeKernels KernelsOf(ElementType type) {
   switch (type) {
     case ElementType::kFloat16:
-      return {AggregateFloat16, LargestFloat16, DecodeFloat16};
+      return {AggregateFloat16, WeightedFloat16, LargestFloat16, DecodeFloat16};
     case ElementType::kBfloat16:
-      return {AggregateBfloat16, LargestBfloat16, DecodeBfloat16};
+      return {AggregateBfloat16, WeightedBfloat16, LargestBfloat16, DecodeBfloat16};
     case ElementType::kInt8:
-      return {AggregateInt8, LargestInt8, DecodeInt8};
+      return {AggregateInt8, WeightedInt8, LargestInt8, DecodeInt8};
     default:
       assert(type == ElementType::kFloat32 && "features are of a float type");
-      return {AggregateFloat32, LargestFloat32, DecodeFloat32};
+      return {AggregateFloat32, WeightedFloat32, LargestFloat32, DecodeFloat32};
   }
 }
 
 QUARRY_KERNEL void AggregateFloat32Graph(const FeatureView& view, const uint64_t* indptr,
                                          const NodeId* indices, size_t edge_count, uint32_t begin,
                                          uint32_t end, float* out) {
-  AggregateRange<ElementType::kFloat32>(view, RowNorm::kNone, {}, indptr, indices, edge_count, begin, end,
-                                        out);
-}
-
-QUARRY_KERNEL void DropRange(uint32_t dim, const DropoutMask& mask, uint32_t threshold, uint32_t begin,
-                             uint32_t end, float* values) {
-  const float scale = mask.keep_scale();
-  for (uint32_t v = begin; v < end; v++) {
-    float* row = values + size_t{v - begin} * dim;
-    const uint32_t key = RowKey(mask, v);
-    for (uint32_t c = 0; c < dim; c++) {
-      const float kept = row[c] * scale;
-      row[c] = Drops(key, c, threshold) ? 0.0F : kept;
-    }
-  }
-}
-
-QUARRY_KERNEL void ActivateRange(const float* __restrict bias, uint32_t dim, const DropoutMask& mask,
-                                 uint32_t threshold, uint32_t begin, uint32_t end, float* __restrict values) {
-  const float scale = mask.keep_scale();
-  for (uint32_t v = begin; v < end; v++) {
-    float* row = values + size_t{v - begin} * dim;
-    const uint32_t key = RowKey(mask, v);
-    for (uint32_t c = 0; c < dim; c++) {
-      const float z = row[c] + bias[c];
-      const float active = z <= 0 ? 0.0F : z * scale;  // a NaN stays one
-      row[c] = Drops(key, c, threshold) ? 0.0F : active;
-    }
-  }
-}
-
-QUARRY_KERNEL void ActivateEluRange(const float* __restrict bias, uint32_t dim, const DropoutMask& mask,
-                                    uint32_t threshold, uint32_t begin, uint32_t end,
-                                    float* __restrict values) {
-  const float scale = mask.keep_scale();
-  for (uint32_t v = begin; v < end; v++) {
-    float* row = values + size_t{v - begin} * dim;
-    const uint32_t key = RowKey(mask, v);
-    for (uint32_t c = 0; c < dim; c++) {
-      const float z = row[c] + bias[c];
-      const float below = Exp(z) - 1.0F;
-      const float active = (z > 0 ? z : below) * scale;
-      row[c] = Drops(key, c, threshold) ? 0.0F : active;
-    }
-  }
-}
-
-// Where z is not above 0, the derivative exp(z) is the activation and one.
-QUARRY_KERNEL void BackwardEluRange(uint32_t dim, const DropoutMask& mask, uint32_t threshold, uint32_t begin,
-                                    uint32_t end, const float* __restrict outputs,
-                                    float* __restrict gradients) {
-  const float scale = mask.keep_scale();
-  for (uint32_t v = begin; v < end; v++) {
-    const float* active = outputs + size_t{v - begin} * dim;
-    float* row = gradients + size_t{v - begin} * dim;
-    const uint32_t key = RowKey(mask, v);
-    for (uint32_t c = 0; c < dim; c++) {
-      const float slope = active[c] > 0 ? scale : active[c] + scale;
-      row[c] = Drops(key, c, threshold) ? 0.0F : row[c] * slope;
-    }
-  }
-}
-
-// What the ReLU passed is above zero.
-QUARRY_KERNEL void BackwardReluRange(uint64_t count, const float* __restrict outputs,
-                                     float* __restrict gradients) {
-  for (uint64_t i = 0; i < count; i++) gradients[i] = outputs[i] > 0 ? gradients[i] : 0.0F;
-}
-
-QUARRY_KERNEL void AddBiasRelu(const float* __restrict bias, uint32_t dim, uint32_t begin, uint32_t end,
-                               float* __restrict values) {
-  for (uint32_t v = begin; v < end; v++) {
-    float* row = values + size_t{v - begin} * dim;
-    for (uint32_t c = 0; c < dim; c++) row[c] = std::max(row[c] + bias[c], 0.0F);
-  }
+  AggregateRange<ElementType::kFloat32, false>(view, RowNorm::kNone, {}, indptr, indices, edge_count, begin,
+                                               end, out);
 }
 
 // Columns of a source's gradient that are summed at a time, in a buffer that stays in the first-level cache.
@@ -312,6 +249,7 @@ struct Backflow {
   const uint32_t* offsets;
   const uint32_t* destinations;
   const float* weights;
+  const float* edge_weights;  // null: weights tells
   uint32_t destination_count;
   bool self_apart;
   const float* grad;  // [destinations, width]
@@ -342,7 +280,7 @@ QUARRY_INLINE void SumBackflow(const Backflow& flow, uint32_t u, uint32_t first,
       for (uint32_t c = 0; c < columns; c++) sum[c] += sources[c] == u ? row[c] : 0.0F;
       continue;
     }
-    const float weight = flow.weights[v];
+    const float weight = flow.edge_weights != nullptr ? flow.edge_weights[e] : flow.weights[v];
     for (uint32_t c = 0; c < columns; c++) sum[c] += weight * row[c];
   }
 }
@@ -377,6 +315,7 @@ Backflow FlowOf(const TransposedBlock& transposed, const float* grad, uint32_t d
   return {.offsets = transposed.offsets.data(),
           .destinations = transposed.destinations.data(),
           .weights = transposed.weights.data(),
+          .edge_weights = transposed.edge_weights.empty() ? nullptr : transposed.edge_weights.data(),
           .destination_count = static_cast<uint32_t>(transposed.weights.size()),
           .self_apart = transposed.gathering.self_apart,
           .grad = grad,
@@ -389,12 +328,17 @@ Backflow FlowOf(const TransposedBlock& transposed, const float* grad, uint32_t d
 
 void Aggregate(Gathering gathering, const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
                std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out,
-               uint32_t* source_of) {
+               uint32_t* source_of, const MessageWeights& weights) {
   assert(end < indptr.size() && indptr[end] <= indices.size());
   const TypeKernels kernels = KernelsOf(view.element_type);
   if (gathering.aggregator == Aggregator::kMax) {
     assert(gathering.self_apart);
     return kernels.largest(view, norm, indptr.data(), indices.data(), begin, end, out, source_of);
+  }
+  if (weights.edges != nullptr) {
+    assert(gathering.aggregator == Aggregator::kSum);
+    return kernels.weighted(view, norm, gathering, indptr.data(), indices.data(), indices.size(), begin, end,
+                            out, weights);
   }
   kernels.aggregate(view, norm, gathering, indptr.data(), indices.data(), indices.size(), begin, end, out);
 }
@@ -414,7 +358,7 @@ void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> i
 
 void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<const uint32_t> indices,
                uint32_t destination_count, uint32_t source_count, TransposedBlock& transposed,
-               bool with_edges) {
+               bool with_edges, const MessageWeights& weights) {
   const uint32_t edge_count = indptr[destination_count];
   std::vector<uint32_t>& offsets = transposed.offsets;
   ResizeVoid(offsets, size_t{source_count} + 1);
@@ -423,6 +367,7 @@ void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<
   ResizeVoid(transposed.destinations, edge_count);
   ResizeVoid(transposed.edges, with_edges ? edge_count : 0);
   ResizeVoid(transposed.weights, destination_count);
+  ResizeVoid(transposed.edge_weights, weights.edges != nullptr ? edge_count : 0);
   // A counting sort: offsets[u] is where u's list ends while it is filled from its end, and where it begins
   // afterwards.
   for (uint32_t e = 0; e < edge_count; e++) {
@@ -435,6 +380,11 @@ void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<
       const uint32_t at = --offsets[indices[e]];
       transposed.destinations[at] = v;
       if (with_edges) transposed.edges[at] = e;
+      if (weights.edges != nullptr) transposed.edge_weights[at] = weights.edges[e];
+    }
+    if (weights.selves != nullptr) {
+      transposed.weights[v] = weights.selves[v];
+      continue;
     }
     const uint32_t count = indptr[v + 1] - indptr[v] + (gathering.self_apart ? 0 : 1);
     const bool is_mean = gathering.aggregator == Aggregator::kMean;
@@ -452,32 +402,6 @@ void BackwardGatherInput(const TransposedBlock& transposed, const float* grad, u
                          const uint32_t* source_of) {
   assert(end <= slots.size());
   BackwardInputRange(FlowOf(transposed, grad, dim, source_of), slots.data(), begin, end, gradients);
-}
-
-void ActivateRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,
-                  float* values) {
-  const auto dim = static_cast<uint32_t>(bias.size());
-  if (mask.probability == 0) return AddBiasRelu(bias.data(), dim, begin, end, values);
-  ActivateRange(bias.data(), dim, mask, DropThreshold(mask), begin, end, values);
-}
-
-void ActivateEluRows(std::span<const float> bias, const DropoutMask& mask, uint32_t begin, uint32_t end,
-                     float* values) {
-  ActivateEluRange(bias.data(), static_cast<uint32_t>(bias.size()), mask, DropThreshold(mask), begin, end,
-                   values);
-}
-
-void BackwardRelu(uint64_t count, const float* outputs, float* gradients) {
-  BackwardReluRange(count, outputs, gradients);
-}
-
-void BackwardElu(uint32_t dim, const DropoutMask& mask, uint32_t begin, uint32_t end, const float* outputs,
-                 float* gradients) {
-  BackwardEluRange(dim, mask, DropThreshold(mask), begin, end, outputs, gradients);
-}
-
-void DropRows(uint32_t dim, const DropoutMask& mask, uint32_t begin, uint32_t end, float* values) {
-  if (mask.probability > 0) DropRange(dim, mask, DropThreshold(mask), begin, end, values);
 }
 
 }  // namespace quarry

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "attention.h"
@@ -21,6 +22,9 @@ class GatLayer final : public Layer {
   GatLayer(LayerWork& work, uint32_t heads, bool averages, uint32_t in_width, uint32_t out_width, Rng& rng);
 
   std::vector<Parameter*> Parameters() override { return {&weight_, &left_, &right_, &bias()}; }
+  std::vector<std::string_view> ParameterNames() const override {
+    return {"weight", "attention.node", "attention.neighbor", "bias"};
+  }
   Status Resize(const LayerInput& input) override;
   void Forward(const LayerInput& input, const torch::Tensor& output) override;
   void Backward(const LayerInput& input, const torch::Tensor& gradient,

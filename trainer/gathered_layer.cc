@@ -71,14 +71,15 @@ void GatheredLayer::Gather(const LayerInput& input, uint32_t begin, uint32_t end
     float* const rows = out + uint64_t{first - begin} * width_;
     uint32_t* const source_of = source_of_.empty() ? nullptr : source_of_.data() + uint64_t{first} * in();
     Aggregate(gathering_, input.sources, input.norm, input.indptr, input.indices, first, last, rows,
-              source_of);
+              source_of, input.weights);
     DropRows(width_, input.mask, first, last, rows);
   });
 }
 
 void GatheredLayer::Scatter(const LayerInput& input, const SourceGradients& sources) {
   TransposedBlock& transposed = work_.transposed;
-  Transpose(gathering_, input.indptr, input.indices, input.rows, input.source_rows, transposed);
+  Transpose(gathering_, input.indptr, input.indices, input.rows, input.source_rows, transposed,
+            /*with_edges=*/false, input.weights);
   const uint32_t* const source_of = source_of_.empty() ? nullptr : source_of_.data();
   const float keep_scale = sources.mask.keep_scale();
   work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "gathered_layer.h"
@@ -20,6 +21,9 @@ class GinLayer final : public Layer {
 
   std::vector<Parameter*> Parameters() override {
     return {&first_.weight(), &first_.bias(), &second_weight_, &bias()};
+  }
+  std::vector<std::string_view> ParameterNames() const override {
+    return {"first.weight", "first.bias", "second.weight", "second.bias"};
   }
   Status Resize(const LayerInput& input) override;
   void Forward(const LayerInput& input, const torch::Tensor& output) override;

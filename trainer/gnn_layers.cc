@@ -12,6 +12,7 @@
 #include "gathered_layer.h"
 #include "gin_layer.h"
 #include "layer.h"
+#include "message_weights.h"
 #include "quarry/base/random.h"
 #include "quarry/trainer/aggregate.h"
 #include "state_bytes.h"
@@ -43,7 +44,8 @@ std::unique_ptr<Layer> MakeLayer(LayerWork& work, const ModelSpec& spec, bool la
     case GnnKind::kGin:
       return std::make_unique<GinLayer>(work, in, out, rng);
     case GnnKind::kGcn:
-      return std::make_unique<GatheredLayer>(work, Gathering{Aggregator::kMean, false}, in, out, rng);
+      return std::make_unique<GatheredLayer>(
+          work, Gathering{spec.needs_degrees() ? Aggregator::kSum : Aggregator::kMean, false}, in, out, rng);
     case GnnKind::kSage:
       break;
   }
@@ -53,7 +55,9 @@ std::unique_ptr<Layer> MakeLayer(LayerWork& work, const ModelSpec& spec, bool la
 class GnnLayersImpl final : public GnnLayers {
  public:
   explicit GnnLayersImpl(const GnnLayersOptions& options)
-      : options_(options), work_(std::max(1U, options.threads), options.split_products) {
+      : options_(options),
+        learning_rate_(options.learning_rate),
+        work_(std::max(1U, options.threads), options.split_products) {
     assert(options.widths.size() >= 2);
     Rng rng(MixSeed(options.seed, 0x5a6e));
     const size_t count = options.widths.size() - 1;
@@ -61,8 +65,11 @@ class GnnLayersImpl final : public GnnLayers {
       levels_.push_back(
           {MakeLayer(work_, options.spec, l + 1 == count, options.widths[l], options.widths[l + 1], rng)});
     }
-    for (const Level& level : levels_) {
-      for (Parameter* const parameter : level.layer->Parameters()) parameters_.push_back(parameter);
+    for (size_t l = 0; l < count; l++) {
+      for (Parameter* const parameter : levels_[l].layer->Parameters()) parameters_.push_back(parameter);
+      for (const std::string_view name : levels_[l].layer->ParameterNames()) {
+        names_.push_back(fmt::format("layers.{}.{}", l, name));
+      }
     }
   }
 
@@ -97,6 +104,8 @@ class GnnLayersImpl final : public GnnLayers {
       return Status::Ok();
     });
   }
+
+  void SetLearningRate(double rate) override { learning_rate_ = rate; }
 
   Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
                       std::vector<float>& rows) override {
@@ -152,6 +161,42 @@ class GnnLayersImpl final : public GnnLayers {
                       fmt::join(options_.widths, ", "));
   }
 
+  std::vector<NamedTensor> Weights() const override {
+    std::vector<NamedTensor> weights;
+    for (size_t p = 0; p < parameters_.size(); p++) {
+      const torch::Tensor& value = parameters_[p]->value;
+      const std::span<float> values = Span(value);
+      weights.push_back(
+          {names_[p], {value.sizes().begin(), value.sizes().end()}, {values.begin(), values.end()}});
+    }
+    return weights;
+  }
+
+  Status TakeWeights(std::span<const NamedTensor> weights) override {
+    std::vector<const NamedTensor*> taken;
+    for (size_t p = 0; p < parameters_.size(); p++) {
+      const auto found = std::ranges::find(weights, names_[p], &NamedTensor::name);
+      if (found == weights.end()) {
+        return MakeStatus(Code::kInvalidArgument, "there is no {}, which this model has", names_[p]);
+      }
+      const at::IntArrayRef sizes = parameters_[p]->value.sizes();
+      const NamedTensor mine{names_[p], {sizes.begin(), sizes.end()}, {}};
+      if (found->shape != mine.shape) {
+        return MakeStatus(Code::kInvalidArgument, "{} is {}, and of this model {}", found->name,
+                          found->ShapeText(), mine.ShapeText());
+      }
+      taken.push_back(&*found);
+    }
+    for (const NamedTensor& tensor : weights) {
+      if (std::ranges::count(names_, tensor.name) > 0) continue;
+      return MakeStatus(Code::kInvalidArgument, "there is {}, which this model has not", tensor.name);
+    }
+    for (size_t p = 0; p < parameters_.size(); p++) {
+      std::ranges::copy(taken[p]->values, Span(parameters_[p]->value).begin());
+    }
+    return Status::Ok();
+  }
+
   std::vector<std::span<float>> Parameters() override {
     std::vector<std::span<float>> spans;
     for (Parameter* parameter : parameters_) spans.push_back(Span(parameter->value));
@@ -165,7 +210,7 @@ class GnnLayersImpl final : public GnnLayers {
   }
 
   uint64_t activation_bytes() const override {
-    uint64_t bytes = graph_tile_.mapped_bytes() + work_.transposed.held_bytes();
+    uint64_t bytes = graph_tile_.mapped_bytes() + work_.transposed.held_bytes() + block_weights_.held_bytes();
     for (const Level& level : levels_) bytes += level.layer->activation_bytes() + level.output.mapped_bytes();
     return bytes;
   }
@@ -187,7 +232,7 @@ class GnnLayersImpl final : public GnnLayers {
     const double correction1 = 1 - std::pow(kBeta1, steps);
     const double correction2 = 1 - std::pow(kBeta2, steps);
     const torch::Tensor length = (parameter.square.sqrt() / std::sqrt(correction2)).add_(kEpsilon);
-    parameter.value.addcdiv_(parameter.mean, length, -options_.learning_rate / correction1);
+    parameter.value.addcdiv_(parameter.mean, length, -learning_rate_ / correction1);
   }
 
   DropoutMask Mask(double rate, uint64_t stream) const {
@@ -229,6 +274,7 @@ class GnnLayersImpl final : public GnnLayers {
                      .indices = batch.indices,
                      .rows = levels_[l].rows,
                      .source_rows = l == 0 ? static_cast<uint32_t>(batch.nodes.size()) : levels_[l - 1].rows,
+                     .weights = block_weights_.view(),
                      .attention_mask = Mask(options_.spec.attention_dropout, kAttentionMasks + l),
                      .first = l == 0,
                      .keeps = options_.input_gradients};
@@ -240,6 +286,10 @@ class GnnLayersImpl final : public GnnLayers {
 
   Status ForwardBlock(const BatchView& batch) {
     QUARRY_RETURN_IF_ERROR(CheckBatch(batch));
+    if (options_.spec.needs_degrees()) {
+      if (options_.degrees == nullptr) return Status(Code::kInternal, "a model has not been told degrees");
+      QUARRY_RETURN_IF_ERROR(block_weights_.Weigh(*options_.degrees, batch, work_));
+    }
     for (uint32_t l = 0; l < levels_.size(); l++) {
       Level& level = levels_[l];
       level.rows = batch.hop_offsets[levels_.size() - 1 - l];
@@ -315,9 +365,12 @@ class GnnLayersImpl final : public GnnLayers {
   }
 
   const GnnLayersOptions options_;
+  double learning_rate_;  // of the next step
   LayerWork work_;
   std::vector<Level> levels_;
   std::vector<Parameter*> parameters_;    // those of all layers, in the order of Parameters()
+  std::vector<std::string> names_;        // of the same
+  BlockWeights block_weights_;            // of the last Forward, where messages have weights
   Matrix graph_tile_;                     // ForwardGraph's
   uint64_t steps_ = 0;                    // Adam's
   std::optional<uint64_t> dropout_seed_;  // the last Forward's

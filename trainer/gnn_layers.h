@@ -24,6 +24,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/format/named_tensor.h"
 #include "quarry/format/types.h"
 #include "quarry/trainer/train.h"
 #include "tiles.h"
@@ -39,6 +40,8 @@ struct GnnLayersOptions {
   double input_dropout = 0;      // rate for the first layer's inputs
   RowNorm row_norm = RowNorm::kNone;
   uint64_t seed = 0;  // determines the first weights
+  // By node of the graph; of models that need them (ModelSpec::needs_degrees).
+  std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
   unsigned threads = 1;
   // Backward also gives the gradients of the input rows; the first layer's input is then kept whole.
   bool input_gradients = false;
@@ -70,6 +73,8 @@ class GnnLayers {
                           float* input_gradients = nullptr) = 0;
   // Moves the parameters against the gradients (Kingma, Ba 2015).
   virtual Status Step() = 0;
+  // Of the steps from now on; the options' until it is called.
+  virtual void SetLearningRate(double rate) = 0;
 
   // Carries the rows of all nodes of a graph ([nodes, first width]) through the layers, from all neighbors
   // and without dropout: they become [nodes, last width]. Holds a second such matrix, and a tile. The same
@@ -90,6 +95,12 @@ class GnnLayers {
   // to the same bits. TakeState: kCorruption for bytes of other widths; then the weights mean nothing.
   virtual std::vector<std::byte> State() const = 0;
   virtual Status TakeState(std::span<const std::byte> state) = 0;
+
+  // The weights by their names, "layers.0.weight" and so on (docs/cli.md, "quarry export"), and those that stand there
+  // taken instead. kInvalidArgument names the first tensor that is missing, too many or of another shape; then nothing
+  // is changed.
+  virtual std::vector<NamedTensor> Weights() const = 0;
+  virtual Status TakeWeights(std::span<const NamedTensor> weights) = 0;
 
   // By layer: its weights, row-major, and its bias [out] the last of them; SAGE's weight is [2 * in, out]. Gradients
   // likewise, of the last Backward.

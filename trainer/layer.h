@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/random.h"
@@ -130,6 +131,7 @@ struct LayerInput {
   uint32_t rows = 0;
   uint32_t source_rows = 0;
   RowNorm norm = RowNorm::kNone;  // of the sources
+  MessageWeights weights;         // of rows that are summed
   DropoutMask mask;               // of what the first layer is given
   DropoutMask attention_mask;     // of coefficients
   // The first layer's sources are features, wide and encoded: it decodes them by tiles, and may do so again for its
@@ -160,6 +162,8 @@ class Layer {
   Parameter& bias() { return bias_; }
   // In the order of GnnLayers::Parameters; the bias is the last.
   virtual std::vector<Parameter*> Parameters() = 0;
+  // What they are called in files of weights, in the same order.
+  virtual std::vector<std::string_view> ParameterNames() const { return {"weight", "bias"}; }
 
   // Grows the buffers. Before Forward, and once a batch.
   virtual Status Resize(const LayerInput& input) = 0;

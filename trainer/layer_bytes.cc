@@ -27,10 +27,15 @@ uint64_t VectorBytes(uint64_t elements) {
 uint64_t GatheredBytes(const ModelSpec& spec, const LayerBounds& layer) {
   const uint64_t width = GatheredWidth(spec, layer);
   const uint64_t input = GrownBytes(layer.rows * width);
-  if (layer.first) return std::min(input, std::max(kKeptInputBytes, GrownBytes(kTileRowsMin * width)));
+  // What the block's messages count, of all layers; and what they count again, in the transposed block.
+  const bool weighs = spec.needs_degrees();
+  const uint64_t weights = weighs && layer.first ? VectorBytes(layer.sources + layer.edges + layer.rows) : 0;
+  if (layer.first) {
+    return weights + std::min(input, std::max(kKeptInputBytes, GrownBytes(kTileRowsMin * width)));
+  }
   const bool is_max = spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMax;
   // The transposed block: an offset of each source, the destination of each edge, a weight of each row.
-  return input + VectorBytes(layer.sources + layer.edges + layer.rows) +
+  return input + VectorBytes(layer.sources + (weighs ? 2 : 1) * layer.edges + layer.rows) +
          (is_max ? VectorBytes(layer.rows * layer.in) : 0);
 }
 

@@ -25,7 +25,7 @@ bool TakeNumber(std::string_view text, Number& value, const Fits& fits) {
 
 constexpr ModelField kFields[] = {
     {.name = "model",
-     .help = "the graph neural network: GraphSAGE, GCN (normalised by the sampled degree), GAT or GIN",
+     .help = "the graph neural network: GraphSAGE, GCN, GAT or GIN",
      .only_of = std::nullopt,
      .values = "sage, gcn, gat or gin",
      .names = EnumNames<GnnKind>::kNames,
@@ -40,6 +40,16 @@ constexpr ModelField kFields[] = {
      .type = "NAME",
      .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.aggregator)); },
      .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.aggregator); }},
+    {.name = "gcn-norm",
+     .help = "gcn: what neighbors' rows are divided by, the sampled number of rows, or the square root of "
+             "both nodes' "
+             "degrees in the whole graph",
+     .only_of = GnnKind::kGcn,
+     .values = "right or both",
+     .names = EnumNames<GcnNorm>::kNames,
+     .type = "NAME",
+     .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.gcn_norm)); },
+     .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.gcn_norm); }},
     {.name = "heads",
      .help = "gat: heads of attention, which share the hidden width; the last layer's are averaged",
      .only_of = GnnKind::kGat,
@@ -73,7 +83,8 @@ std::string ToSettings(const ModelSpec& spec) {
   std::string settings;
   for (const ModelField& field : kFields) {
     if (field.only_of && field.only_of != spec.model) continue;
-    if (field.only_of == GnnKind::kSage && field.text(spec) == field.text(by_default)) continue;
+    const bool came_later = field.only_of == GnnKind::kSage || field.only_of == GnnKind::kGcn;
+    if (came_later && field.text(spec) == field.text(by_default)) continue;
     settings += fmt::format("{}--{} {}", settings.empty() ? "" : " ", field.name, field.text(spec));
   }
   return settings;

@@ -31,6 +31,7 @@ GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim
                           .input_dropout = options.input_dropout,
                           .row_norm = options.row_norm,
                           .seed = options.seed,
+                          .degrees = options.degrees,
                           .threads = options.torch_threads};
   layers.widths.assign(options.layers, options.hidden);
   layers.widths.front() = feature_dim;
@@ -55,6 +56,7 @@ class NodeModelImpl final : public NodeModel {
     return loss;
   }
   Status Step() override { return layers_->Step(); }
+  void SetLearningRate(double rate) override { layers_->SetLearningRate(rate); }
 
   Result<std::span<const float>> Predict(const BatchView& batch) override {
     QUARRY_RETURN_IF_ERROR(layers_->Forward(batch, std::nullopt));
@@ -67,6 +69,8 @@ class NodeModelImpl final : public NodeModel {
   void Restore() override { layers_->Restore(); }
   std::vector<std::byte> State() const override { return layers_->State(); }
   Status TakeState(std::span<const std::byte> state) override { return layers_->TakeState(state); }
+  std::vector<NamedTensor> Weights() const override { return layers_->Weights(); }
+  Status TakeWeights(std::span<const NamedTensor> weights) override { return layers_->TakeWeights(weights); }
   std::vector<std::span<float>> Parameters() override { return layers_->Parameters(); }
   std::vector<std::span<float>> Gradients() override { return layers_->Gradients(); }
   uint64_t activation_bytes() const override { return layers_->activation_bytes(); }

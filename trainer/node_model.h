@@ -11,6 +11,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/format/named_tensor.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry {
@@ -32,6 +33,7 @@ class NodeModel {
   virtual Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed) = 0;
   // One step of Adam, against the gradients.
   virtual Status Step() = 0;
+  virtual void SetLearningRate(double rate) = 0;  // as GnnLayers'
   // Both; 0 and no step when no seed has a label.
   Result<float> TrainStep(const BatchView& batch, uint64_t dropout_seed);
 
@@ -49,6 +51,10 @@ class NodeModel {
   // model of other widths; then the weights mean nothing.
   virtual std::vector<std::byte> State() const = 0;
   virtual Status TakeState(std::span<const std::byte> state) = 0;
+
+  // As GnnLayers'.
+  virtual std::vector<NamedTensor> Weights() const = 0;
+  virtual Status TakeWeights(std::span<const NamedTensor> weights) = 0;
 
   // As GnnLayers'; gradients likewise, of the last ComputeGradients.
   virtual std::vector<std::span<float>> Parameters() = 0;

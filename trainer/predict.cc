@@ -63,21 +63,42 @@ class PredictorImpl final : public Predictor {
   std::vector<float> probabilities_;
 };
 
-}  // namespace
+// A model with the weights of the run's last checkpoint that were tested.
+struct TrainedModel {
+  std::unique_ptr<NodeModel> model;
+  uint32_t class_count = 0;
+};
 
-Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::string_view run,
-                                                   const TrainOptions& options, uint32_t feature_dim) {
+Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, const TrainOptions& options,
+                               uint32_t feature_dim) {
   QUARRY_TRY(const std::vector<std::byte> state, states.Read(run));
   const auto explain = [&](const Status& status) {
     return MakeStatus(status.code(), "{}: run \"{}\": {}", states.path(), run, status.message());
   };
   const Result<uint32_t> class_count = ClassCountOf(state);
   if (!class_count.ok()) return explain(class_count.status());
-  QUARRY_TRY(std::unique_ptr<NodeModel> model, NodeModel::Make(options, feature_dim, *class_count));
+  TrainedModel trained{.model = nullptr, .class_count = *class_count};
+  QUARRY_TRY(trained.model, NodeModel::Make(options, feature_dim, *class_count));
   TrainProgress progress{.class_count = *class_count};
-  if (const Status taken = DecodeTrainState(state, progress, *model); !taken.ok()) return explain(taken);
-  model->Restore();
-  return std::unique_ptr<Predictor>(std::make_unique<PredictorImpl>(std::move(model), options, *class_count));
+  if (const Status taken = DecodeTrainState(state, progress, *trained.model); !taken.ok())
+    return explain(taken);
+  trained.model->Restore();
+  return trained;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::string_view run,
+                                                   const TrainOptions& options, uint32_t feature_dim) {
+  QUARRY_TRY(TrainedModel trained, OpenModel(states, run, options, feature_dim));
+  return std::unique_ptr<Predictor>(
+      std::make_unique<PredictorImpl>(std::move(trained.model), options, trained.class_count));
+}
+
+Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string_view run,
+                                             const TrainOptions& options, uint32_t feature_dim) {
+  QUARRY_TRY(const TrainedModel trained, OpenModel(states, run, options, feature_dim));
+  return trained.model->Weights();
 }
 
 }  // namespace quarry

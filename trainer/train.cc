@@ -37,6 +37,10 @@ Status CheckOptions(const TrainOptions& options) {
       check(share(options.input_dropout), "input dropout", options.input_dropout, "from 0 to below 1"));
   QUARRY_RETURN_IF_ERROR(check(finite_from(options.learning_rate, 0) && options.learning_rate > 0,
                                "learning rate", options.learning_rate, "above 0"));
+  if (options.schedule != LearningSchedule::kConstant) {
+    QUARRY_RETURN_IF_ERROR(
+        check(options.schedule_epochs >= 1, "schedule epochs", options.schedule_epochs, "at least 1"));
+  }
   QUARRY_RETURN_IF_ERROR(
       check(finite_from(options.weight_decay, 0), "weight decay", options.weight_decay, "0 or more"));
   QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, options.layers, options.hidden));
@@ -99,13 +103,23 @@ class Trainer {
     QUARRY_TRY(model_, NodeModel::Make(options_, road_.feature_dim(), class_count_));
     progress_.class_count = class_count_;
     QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
+    QUARRY_RETURN_IF_ERROR(TakeFirstWeights());
     seconds_before_ = progress_.summary.seconds;
     return Status::Ok();
   }
 
+  Status TakeFirstWeights() {
+    if (run_.resume || !run_.read_weights) return Status::Ok();
+    QUARRY_TRY(const std::vector<NamedTensor> weights, run_.read_weights());
+    const Status taken = model_->TakeWeights(weights);
+    if (taken.ok()) return taken;
+    return MakeStatus(taken.code(), "the weights of \"{}\" are another model's: {}", run_.from,
+                      taken.message());
+  }
+
   // All go on from what rank 0 has read.
   Status ShareCheckpoint() {
-    if (trainers_ == nullptr || !run_.resume) return Status::Ok();
+    if (trainers_ == nullptr || (!run_.resume && run_.from.empty())) return Status::Ok();
     const bool first = trainers_->rank() == 0;
     std::vector<std::byte> state;
     if (first) state = EncodeTrainState(progress_, *model_);
@@ -146,6 +160,8 @@ class Trainer {
   Status RunEpoch(uint32_t epoch) {
     EpochReport report;
     report.epoch = epoch;
+    report.learning_rate = LearningRateOf(options_, epoch);
+    model_->SetLearningRate(report.learning_rate);
     QUARRY_RETURN_IF_ERROR(TrainPass(report));
     const double valid_start = MonotonicSeconds();
     QUARRY_TRY(report.valid, Evaluate(Split::kValid, kValidPass, "validation", report.valid_stats));
@@ -279,6 +295,22 @@ class Trainer {
 };
 
 }  // namespace
+
+double LearningRateOf(const TrainOptions& options, uint32_t epoch) {
+  const uint32_t behind = epoch - 1;
+  switch (options.schedule) {
+    case LearningSchedule::kCosine: {
+      if (behind >= options.schedule_epochs) return 0;
+      constexpr double kPi = 3.14159265358979323846;
+      return options.learning_rate * (1 + std::cos(kPi * behind / options.schedule_epochs)) / 2;
+    }
+    case LearningSchedule::kStep:
+      return options.learning_rate * std::pow(0.1, behind / options.schedule_epochs);
+    case LearningSchedule::kConstant:
+      break;
+  }
+  return options.learning_rate;
+}
 
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
                            const TrainRun& run, Communicator* trainers) {

@@ -21,6 +21,7 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
   constexpr uint64_t kLogitCopies = 4;  // for the loss: log-softmax and the gradients that autograd holds
   uint64_t bytes =
       kRuntimeBytes + options.torch_threads * kThreadBytes + (checkpoints ? kStateBufferBytes : 0);
+  if (options.degrees != nullptr) bytes += options.degrees->size() * sizeof(uint32_t);
   bytes += block.hop_nodes[0] * class_count * sizeof(float) * kLogitCopies;
   for (uint32_t l = 0; l < options.layers; l++) {
     const LayerBounds layer{.in = l == 0 ? feature_dim : options.hidden,

@@ -116,6 +116,7 @@ std::optional<size_t> PlaceOf(const CLI::App& verb, std::string_view argument) {
 Named NamedByOption(std::string_view option) {
   constexpr std::pair<std::string_view, Named> kOptions[] = {{"--layout", Named::kLayouts},
                                                              {"--run", Named::kRuns},
+                                                             {"--from", Named::kRuns},
                                                              {"--table", Named::kTables},
                                                              {"--partitioning", Named::kPartitionings}};
   for (const auto& [name, named] : kOptions) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "export_model.h"
 #include "opened_store.h"
 #include "option_values.h"
 #include "print_json.h"
@@ -17,6 +18,7 @@ struct ExportArguments {
   std::vector<std::string> parts;
   std::string memory;
   wire::ExportDatabase what;
+  std::string run;
   bool json = false;
 };
 
@@ -55,6 +57,13 @@ void TakeParts(const std::vector<std::string>& parts, wire::ExportDatabase& what
 }
 
 Status Run(ExportArguments& arguments) {
+  if (!arguments.run.empty()) {
+    return ExportModel({.path = arguments.path,
+                        .run = arguments.run,
+                        .dest = arguments.what.path,
+                        .memory = arguments.memory,
+                        .json = arguments.json});
+  }
   TakeParts(arguments.parts, arguments.what);
   const uint64_t whole_bytes = IsServerAddress(arguments.path) ? 0 : MemoryLimitBytes();
   QUARRY_TRY(const std::unique_ptr<client::Store> store,
@@ -76,14 +85,24 @@ void AddExport(CLI::App& app, Action& action) {
   verb->add_option("DEST", arguments->what.path,
                    "folder to make, which must not exist; of a server: on its machine, from / on")
       ->required();
-  AddChoice(verb, "--format", arguments->what.format,
-            "npy: arrays as `quarry import` takes them; csv: the same as text; graphbolt: what DGL opens");
-  verb->add_option("--what", arguments->parts,
-                   "topology,features,labels,split,embeddings (default: the first four)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember({"topology", "features", "labels", "split", "embeddings"}));
-  verb->add_option("--table", arguments->what.table, "of the features")->capture_default_str();
+  CLI::Option* const format = AddChoice(
+      verb, "--format", arguments->what.format,
+      "npy: arrays as `quarry import` takes them; csv: the same as text; graphbolt: what DGL opens");
+  CLI::Option* const parts =
+      verb->add_option("--what", arguments->parts,
+                       "topology,features,labels,split,embeddings (default: the first four)")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->check(CLI::IsMember({"topology", "features", "labels", "split", "embeddings"}));
+  CLI::Option* const table =
+      verb->add_option("--table", arguments->what.table, "of the features")->capture_default_str();
+  verb->add_option(
+          "--run", arguments->run,
+          "instead of the graph, the weights of this training run: DEST is a .safetensors file to make here")
+      ->type_name("NAME")
+      ->excludes(format)
+      ->excludes(parts)
+      ->excludes(table);
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
@@ -92,7 +111,8 @@ void AddExport(CLI::App& app, Action& action) {
       "Examples:\n"
       "  quarry export graph.db graph-arrays/\n"
       "  quarry export graph.db for-dgl/ --format graphbolt\n"
-      "  quarry export graph.db rows/ --format csv --what features,labels");
+      "  quarry export graph.db rows/ --format csv --what features,labels\n"
+      "  quarry export graph.db sage.safetensors --run sage");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
 }
 

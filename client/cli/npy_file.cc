@@ -10,17 +10,22 @@
 namespace quarry::cli {
 
 Result<NpyFile> NpyFile::Create(const std::string& path, ElementType type, uint64_t rows, uint64_t columns) {
-  if (!path.ends_with(".npy")) {
-    return MakeStatus(Code::kUsage, "{}: an array is written as .npy; give a name that ends so", path);
-  }
-  const std::string beside = path + ".writing";
-  std::FILE* const file = std::fopen(beside.c_str(), "we");
-  if (file == nullptr) return ErrnoStatus(errno, "create", beside);
-  NpyFile array(path, file);
+  QUARRY_TRY(NpyFile array, CreateOther(path, ".npy"));
   std::vector<uint64_t> shape = {rows};
   if (columns > 0) shape.push_back(columns);
   QUARRY_RETURN_IF_ERROR(array.Append(EncodeNpyHeader(type, shape)));
   return array;
+}
+
+Result<NpyFile> NpyFile::CreateOther(const std::string& path, std::string_view ending) {
+  if (!path.ends_with(ending)) {
+    return MakeStatus(Code::kUsage, "{}: {} written as {}; give a name that ends so", path,
+                      ending == ".npy" ? "an array is" : "weights are", ending);
+  }
+  const std::string beside = path + ".writing";
+  std::FILE* const file = std::fopen(beside.c_str(), "we");
+  if (file == nullptr) return ErrnoStatus(errno, "create", beside);
+  return NpyFile(path, file);
 }
 
 NpyFile::~NpyFile() {

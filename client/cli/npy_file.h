@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
@@ -19,6 +20,8 @@ class NpyFile {
   // `columns` 0: a vector. kUsage for a name that does not end in .npy.
   static Result<NpyFile> Create(const std::string& path, ElementType type, uint64_t rows,
                                 uint64_t columns = 0);
+  // The same of a file of whatever is appended to it, whose name ends in `ending`.
+  static Result<NpyFile> CreateOther(const std::string& path, std::string_view ending);
   NpyFile(NpyFile&&) = default;
   ~NpyFile();
 

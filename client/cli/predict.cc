@@ -152,23 +152,18 @@ class Prediction {
     QUARRY_TRY(store_, OpenStore(arguments_.path, arguments_.memory, MemoryLimitBytes()));
     QUARRY_TRY(manifest_, ManifestOf(*store_, arguments_.path));
     states_ = StatesOf(*store_, arguments_.path);
-    QUARRY_TRY(const TrainingRecord record, states_->Find(arguments_.run));
-    QUARRY_TRY(trained_, ReadNodeSettings(arguments_.run, record.settings));
+    QUARRY_TRY(const TrainedShape shape, ShapeOfRun(manifest_, *states_, arguments_.run));
+    trained_ = shape.trained;
     QUARRY_RETURN_IF_ERROR(Merge());
-    const TableRecord* const features = manifest_.FindTable(spec_.feature_table);
-    if (features == nullptr) {
-      return MakeStatus(Code::kNotFound, "{}: the run reads table \"{}\", which is not there any more",
-                        arguments_.path, spec_.feature_table);
-    }
-    QUARRY_TRY(predictor_, Predictor::Open(*states_, arguments_.run, trained_.train,
-                                           static_cast<uint32_t>(features->dim)));
+    QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, manifest_.node_count, spec_.direction, trained_.train));
+    QUARRY_TRY(predictor_, Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim));
     if (arguments_.what == What::kEmbeddings && predictor_->width(PredictedRows::kEmbeddings) == 0) {
       return MakeStatus(Code::kUsage,
                         "run \"{}\" has one layer, and below it are the features themselves: there are "
                         "no embeddings",
                         arguments_.run);
     }
-    QUARRY_RETURN_IF_ERROR(CheckMemory(static_cast<uint32_t>(features->dim)));
+    QUARRY_RETURN_IF_ERROR(CheckMemory(shape.feature_dim));
     QUARRY_RETURN_IF_ERROR(OpenRoad());
     QUARRY_TRY(std::vector<NodeId> nodes, Nodes());
     QUARRY_RETURN_IF_ERROR(WriteIds(nodes));

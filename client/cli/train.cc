@@ -75,6 +75,19 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
                       train.layers, spec.fanouts.size());
   }
   QUARRY_RETURN_IF_ERROR(CheckModel(train.spec, train.layers, train.hidden));
+  if (train.schedule == LearningSchedule::kConstant && train.schedule_epochs > 0) {
+    return Status(Code::kUsage, "--schedule-epochs is of --schedule cosine and step, and this is constant");
+  }
+  if (train.schedule != LearningSchedule::kConstant && train.schedule_epochs == 0) {
+    const bool falls = train.schedule == LearningSchedule::kCosine;
+    train.schedule_epochs = falls ? train.epochs : (train.epochs - 1) / 3 + 1;
+  }
+  if (train.spec.needs_degrees() && arguments.parts) {
+    return Status(
+        Code::kUsage,
+        "--gcn-norm both holds a number for each node of the graph, and --road partitioned holds nothing "
+        "of each node: take another road, or --gcn-norm right");
+  }
   spec.seed = train.seed;
   arguments.road.spec = spec;
   train.torch_threads = arguments.torch_threads;
@@ -148,9 +161,10 @@ void AddTrain(CLI::App& app, Action& action) {
   for (const ModelField& field : ModelFields()) {
     GroupOptions(*verb, "Model", {fmt::format("--{}", field.name).c_str()});
   }
-  GroupOptions(*verb, "Model",
-               {"--layers", "--hidden", "--epochs", "--patience", "--lr", "--dropout", "--input-dropout",
-                "--weight-decay", "--normalize-features", "--seed"});
+  GroupOptions(
+      *verb, "Model",
+      {"--layers", "--hidden", "--epochs", "--patience", "--lr", "--schedule", "--schedule-epochs",
+       "--dropout", "--input-dropout", "--weight-decay", "--normalize-features", "--seed", "--from"});
   GroupOptions(*verb, "Batches",
                {"--fanout", "--batch-size", "--direction", "--replace", "--sampler", "--batch-dependency",
                 "--weighted", "--ordered"});

@@ -95,21 +95,26 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
 // What the run is filed under and goes on from; refused here rather than when a road has been made.
 Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec,
                        TrainingStates& states, const wire::OpenedParts* parts = nullptr) {
-  QUARRY_TRY(std::optional<TrainRun> run, arguments.run.NodeRun());
-  if (!run) return TrainRun();
-  NodeSettings settings{
-      .road = arguments.road.spec, .train = arguments.train, .parts = parts, .resample = arguments.resample};
+  QUARRY_TRY(const std::optional<TrainRun> asked, arguments.run.NodeRun());
+  TrainRun run = asked.value_or(TrainRun());
+  QUARRY_RETURN_IF_ERROR(TakeFirstWeights(arguments, *database.manifest(), states, run));
+  if (!asked) return run;
+  NodeSettings settings{.road = arguments.road.spec,
+                        .train = arguments.train,
+                        .parts = parts,
+                        .resample = arguments.resample,
+                        .from = run.from};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
     const std::shared_ptr<const Manifest> manifest = database.manifest();
     settings.built = manifest->FindLayout(spec->name);
-    if (settings.built == nullptr) return *run;  // opening it says so
+    if (settings.built == nullptr) return run;  // opening it says so
   }
-  run->states = &states;
-  run->settings = settings.ToString();
-  run->config = arguments.config;
-  QUARRY_RETURN_IF_ERROR(CheckTrainRun(*run));
-  return *run;
+  run.states = &states;
+  run.settings = settings.ToString();
+  run.config = arguments.config;
+  QUARRY_RETURN_IF_ERROR(CheckTrainRun(run));
+  return run;
 }
 
 // --layout NAME --plan --dry-run, where that layout would have to be built: the same question as that of --plan, about a
@@ -154,6 +159,8 @@ class DatabaseSource final : public TrainingSource {
   Result<TrainingRoad> OpenRoad() override {
     if (arguments_.parts) return OpenParts();
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
+    QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, database_.manifest()->node_count,
+                                       arguments_.road.spec.direction, arguments_.train));
     QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest(), trained_on_.train_nodes));
     TrainingRoad open;
     if (!arguments_.layout.empty()) {

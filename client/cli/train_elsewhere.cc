@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli.h"
+#include "export_model.h"
 #include "quarry/base/process_limits.h"
 #include "quarry/base/thread.h"
 #include "quarry/base/units.h"
@@ -27,6 +28,11 @@ bool NeedsTrainer(int argc, char** argv) {
       arguments, [](std::string_view argument) { return argument.starts_with("--config"); });
   const size_t verb = !arguments.empty() && arguments[0] == kComplete ? 1 : 0;
   if (configured || arguments.size() <= verb) return configured;
+  if (arguments[verb] == std::string_view("export")) {
+    return std::ranges::any_of(arguments, [](std::string_view argument) {
+      return argument == "--run" || argument.starts_with("--run=");
+    });
+  }
   return arguments[verb] == std::string_view("train") || arguments[verb] == std::string_view("predict");
 }
 
@@ -76,6 +82,7 @@ void HandOver(int argc, char** argv) {
   execv((self.parent_path() / "quarry-train").c_str(), argv);
 }
 
+Status ExportModel(const ModelExport& /*what*/) { return Status(Code::kUnsupported, kMissing); }
 void AddTrain(CLI::App& app, Action& action) { AddMissing(app, "train", kTrainDescription, action); }
 void AddPredict(CLI::App& app, Action& action) { AddMissing(app, "predict", kPredictDescription, action); }
 

@@ -3,8 +3,12 @@
 #include "opened_store.h"
 #include "option_values.h"
 #include "quarry/base/log.h"
+#include "quarry/base/process.h"
+#include "quarry/import/tensors.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/trainer/predict.h"
+#include "remote_road.h"
 
 namespace quarry::cli {
 
@@ -26,9 +30,53 @@ Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& se
   }
   if (task != "node") {
     return MakeStatus(Code::kInvalidArgument,
-                      "run \"{}\" trained the task {}: only runs of node classification predict", run, task);
+                      "run \"{}\" trained the task {}; this takes runs of node classification", run, task);
   }
   return TrainedNode{arguments.train, arguments.plan_flags.road};
+}
+
+Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states, std::string_view run) {
+  TrainedShape shape;
+  QUARRY_TRY(const TrainingRecord record, states.Find(run));
+  QUARRY_TRY(shape.trained, ReadNodeSettings(run, record.settings));
+  const std::string& name = shape.trained.road.feature_table;
+  const TableRecord* const features = manifest.FindTable(name);
+  if (features == nullptr) {
+    return MakeStatus(Code::kNotFound, "{}: the run reads table \"{}\", which is not there any more",
+                      states.path(), name);
+  }
+  shape.feature_dim = static_cast<uint32_t>(features->dim);
+  return shape;
+}
+
+Status TakeDegrees(client::Store& store, uint64_t node_count, Direction direction, TrainOptions& train) {
+  if (!train.spec.needs_degrees()) return Status::Ok();
+  if (const uint64_t bytes = node_count * sizeof(uint32_t); bytes > MemoryLimitBytes()) {
+    return MakeStatus(
+        Code::kOutOfBudget,
+        "--gcn-norm both holds the degrees of {} nodes, {}, and the machine or cgroup allows {}", node_count,
+        FormatBytes(bytes), FormatBytes(MemoryLimitBytes()));
+  }
+  QUARRY_TRY(std::vector<uint32_t> degrees, LookUpDegrees(store, direction, node_count));
+  train.degrees = std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
+  return Status::Ok();
+}
+
+// The name of a run has neither a point nor a slash.
+Status TakeFirstWeights(const NodeArguments& arguments, const Manifest& manifest, TrainingStates& states,
+                        TrainRun& run) {
+  run.from = arguments.run.from;
+  if (run.from.empty() || run.resume) return Status::Ok();
+  if (run.from.find_first_of("./") != std::string::npos) {
+    run.read_weights = [path = run.from] { return ReadTensors(path, MemoryLimitBytes()); };
+  } else {
+    QUARRY_TRY(TrainedShape shape, ShapeOfRun(manifest, states, run.from));
+    shape.trained.train.torch_threads = arguments.train.torch_threads;
+    run.read_weights = [&states, name = run.from, shape] {
+      return ReadWeights(states, name, shape.trained.train, shape.feature_dim);
+    };
+  }
+  return run.read_weights().status();
 }
 
 Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::string& address,
@@ -136,6 +184,14 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
   verb->add_option("--lr", train.learning_rate, "Adam's learning rate")
       ->check(NumberIn({.min_included = false, .words = "a learning rate above 0", .example = "0.003"}))
       ->capture_default_str();
+  AddChoice(verb, "--schedule", train.schedule,
+            "the learning rate from epoch to epoch: constant; cosine, which falls to 0; step, a tenth every "
+            "so many epochs");
+  verb->add_option(
+          "--schedule-epochs", train.schedule_epochs,
+          "cosine: epochs in which it falls (default --epochs); step: epochs from one step to the next "
+          "(default a third of --epochs)")
+      ->check(WholeFrom(1, kUint32Max, "a number of epochs from 1 on", "10"));
   verb->add_option("--dropout", train.dropout, "of hidden activations")->check(share)->capture_default_str();
   verb->add_option("--input-dropout", train.input_dropout, "of the first layer's inputs")
       ->check(share)

@@ -60,6 +60,24 @@ struct TrainedNode {
 // kInvalidArgument for a run of another task.
 Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& settings);
 
+// What a run of node classification is asked for, beside its state: the settings above, and the columns of the features
+// that it reads.
+struct TrainedShape {
+  TrainedNode trained;
+  uint32_t feature_dim = 0;
+};
+// kNotFound where the run, or the table that it reads, is not there.
+Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states, std::string_view run);
+
+// Looks the degrees up that a model asks for, along the direction of its road: 4 bytes a node, which are the trainer's.
+// kOutOfBudget where the machine or cgroup has not as much.
+Status TakeDegrees(client::Store& store, uint64_t node_count, Direction direction, TrainOptions& train);
+
+// Has the run begin with the weights that --from names, if it does. Refuses a run or a file that cannot be read; whether
+// they fit the model is seen when there is one. `states` outlive the run.
+Status TakeFirstWeights(const NodeArguments& arguments, const Manifest& manifest, TrainingStates& states,
+                        TrainRun& run);
+
 // A road that is open to be trained on, and what is known of it.
 struct TrainingRoad {
   std::unique_ptr<Road> road;  // null: there was a question, which is answered (--explain, --dry-run)

@@ -103,6 +103,7 @@ class ServerSource final : public TrainingSource {
     }
     QUARRY_RETURN_IF_ERROR(
         Agree(trainers(), first_ ? Connect(arguments_.workers.memory_bytes) : Status::Ok()));
+    QUARRY_RETURN_IF_ERROR(ShareDegrees());
     if (arguments_.train.torch_threads == 0) {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
     }
@@ -126,6 +127,22 @@ class ServerSource final : public TrainingSource {
   }
 
  private:
+  // Looked up once, by the first one, whose memory is the road's.
+  Status ShareDegrees() {
+    TrainOptions& train = arguments_.train;
+    if (!train.spec.needs_degrees()) return Status::Ok();
+    const Direction direction = arguments_.road.spec.direction;
+    const uint64_t node_count = opened_.manifest.node_count;
+    QUARRY_RETURN_IF_ERROR(
+        Agree(trainers(), first_ ? TakeDegrees(*opened_.store, node_count, direction, train) : Status::Ok()));
+    if (trainers_ == nullptr) return Status::Ok();
+    std::vector<uint32_t> degrees;
+    if (first_) degrees = *train.degrees;
+    QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, degrees));
+    train.degrees = std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
+    return Status::Ok();
+  }
+
   Status CheckMemory(const TrainingRoad& open) const {
     const Road& road = *open.road;
     const RoadSpec& spec = arguments_.road.spec;
@@ -178,13 +195,16 @@ class ServerSource final : public TrainingSource {
   // The first one's checkpoints are those of all. What cannot be is refused before there is a road.
   Status OpenRun(TrainRun& taken) {
     QUARRY_TRY(const std::optional<TrainRun> run, arguments_.run.NodeRun());
+    taken = run.value_or(TrainRun());
+    taken.from = arguments_.run.from;
+    if (first_) QUARRY_RETURN_IF_ERROR(TakeFirstWeights(arguments_, opened_.manifest, States(), taken));
     if (!run) return Status::Ok();
-    taken = *run;
     NodeSettings settings{.road = arguments_.road.spec,
                           .train = arguments_.train,
                           .parts = parts_ ? &*parts_ : nullptr,
                           .resample = arguments_.resample,
-                          .trainers = size_};
+                          .trainers = size_,
+                          .from = taken.from};
     QUARRY_TRY(const wire::OpenStream stream, StreamOf(arguments_, opened_.manifest));
     const auto* const superbatches = std::get_if<wire::SuperbatchSpec>(&stream.road);
     LayoutSpec planned;

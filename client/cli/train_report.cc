@@ -84,6 +84,7 @@ void AddDivision(const TrainSetup& setup, const LiveRoadPlan* plan, Json& json) 
 Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
   Json json;
   json["epoch"] = epoch.epoch;
+  json["learning_rate"] = epoch.learning_rate;
   json["loss"] = epoch.loss;
   json["valid_accuracy"] = Accuracy(epoch.valid);
   json["valid_auc"] = Auc(epoch.valid);
@@ -136,6 +137,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   }
   json["layers"] = setup.train.layers;
   json["hidden"] = setup.train.hidden;
+  json["schedule"] = quarry::NameOf(setup.train.schedule);
   json["seed"] = setup.train.seed;
   json["sampler_threads"] = setup.road.sampler_threads;
   json["extractor_threads"] = setup.road.extractor_threads;

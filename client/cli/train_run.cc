@@ -30,6 +30,16 @@ std::string PartSettings(const wire::OpenedParts& parts) {
                      parts.directory, PartitionOrderName(PartitionOrder::kNode), parts.buffer, parts.logical);
 }
 
+// The name of a file may hold what separates settings.
+std::string SettingOfName(std::string_view name) {
+  std::string setting(name);
+  for (char& c : setting) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!plain && std::string_view("._-/").find(c) == std::string_view::npos) c = '_';
+  }
+  return setting;
+}
+
 }  // namespace
 
 void RunFlags::AddTo(CLI::App* verb) {
@@ -50,6 +60,11 @@ void RunFlags::AddTo(CLI::App* verb) {
   verb->add_flag("--overwrite", overwrite, "begin anew, although the run has a checkpoint")
       ->excludes(goes_on)
       ->group(kGroup);
+  verb->add_option(
+          "--from", from,
+          "begin with the weights of this run of the database, or of this .safetensors file, instead of "
+          "drawn ones; the model must have the same layers and widths")
+      ->type_name("RUN|FILE");
 }
 
 Result<std::optional<TrainRun>> RunFlags::NodeRun() const {
@@ -109,6 +124,11 @@ std::string NodeSettings::ToString() const {
   if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);
   // The number of trainers decides what a step is.
   if (trainers > 1) text += fmt::format(" --workers {}", trainers);
+  if (train.schedule != LearningSchedule::kConstant) {
+    text += fmt::format(" --schedule {} --schedule-epochs {}", quarry::NameOf(train.schedule),
+                        train.schedule_epochs);
+  }
+  if (!from.empty()) text += " --from " + SettingOfName(from);
   if (built != nullptr) text += " " + LayoutSettings(*built);
   if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);
   if (parts != nullptr) text += " " + PartSettings(*parts);

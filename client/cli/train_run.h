@@ -25,6 +25,7 @@ struct RunFlags {
   uint64_t checkpoint_every = 0;  // batches; 0: it was not given
   bool resume = false;
   bool overwrite = false;
+  std::string from;  // a run, or a file of weights; empty: drawn ones
 
   void AddTo(CLI::App* verb);
   // The run of node classification, still without states and settings; nothing without checkpoints. kUsage
@@ -41,6 +42,7 @@ struct NodeSettings {
   const wire::OpenedParts* parts = nullptr;  // --road partitioned
   bool resample = false;
   uint32_t trainers = 1;
+  std::string_view from = {};    // --from
   std::string ToString() const;  // "--task node --layers 3 ..."
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli_database_test.h"
@@ -41,6 +42,7 @@ class ModelsCliTest : public CliDatabaseTest, public testing::WithParamInterface
 INSTANTIATE_TEST_SUITE_P(Models, ModelsCliTest,
                          testing::Values("--model sage", "--model sage --aggregator max",
                                          "--model sage --aggregator sum", "--model gcn",
+                                         "--model gcn --gcn-norm both",
                                          "--model gat --heads 2 --attention-dropout 0.2", "--model gin"));
 
 TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
@@ -57,7 +59,14 @@ TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
   train("db", "--plan --cache 25% --run planned");
   train("db", "--plan --resample every-epoch --cache 25% --run fresh");
   train("db", "--plan --resample every-epoch --superbatch 2 --cache 25% --run superbatch");
-  train("db", "--road partitioned --buffer 4 --logical 4 --run parts");
+  const bool needs_degrees = model.ends_with("both");
+  if (needs_degrees) {
+    const Outcome refused = Run("train db " + model + kSettings + "--road partitioned --run parts");
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--road partitioned holds nothing of each node"));
+  } else {
+    train("db", "--road partitioned --buffer 4 --logical 4 --run parts");
+  }
 
   const Process server("serve db --socket run/socket --memory 512MiB", root_);
   ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
@@ -69,6 +78,7 @@ TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
 
   for (const char* const run : {"live", "planned", "parts"}) {
     const std::string name = run;
+    if (needs_degrees && name == "parts") continue;
     const Outcome predicted = Run("predict db --run " + name + " --split test --out " + name + ".npy --json");
     ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
     const double accuracy = json::parse(predicted.out)["accuracy"];
@@ -91,6 +101,38 @@ TEST_F(ModelsCliTest, ARunGoesOnWithTheModelThatItHas) {
   EXPECT_THAT(Run(train + "--model gat --heads 2 --attention-dropout 0.5 --epochs 3 --resume").err,
               HasSubstr("--attention-dropout is 0.5, but was 0"));
   EXPECT_THAT(Run(train + "--model gcn --epochs 3 --resume").err, HasSubstr("--model is gcn, but was gat"));
+}
+
+TEST_F(ModelsCliTest, ARunGoesOnWithItsSchedule) {
+  const std::string train =
+      "train db --fanout 5,5 --hidden 16 --batch-size 128 --memory 256MiB --ordered --torch-threads 1 --json "
+      "--checkpoint-every 1 --overwrite --lr 0.01 --road live --schedule cosine ";
+  const auto losses = [](const std::string& arguments) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<std::pair<double, double>> epochs;
+    for (const std::string& line : Lines(outcome.out)) {
+      const json epoch = json::parse(line);
+      if (epoch.contains("epoch")) epochs.emplace_back(epoch["learning_rate"], epoch["loss"]);
+    }
+    return epochs;
+  };
+  const auto whole = losses(train + "--epochs 4 --run whole");
+  ASSERT_EQ(whole.size(), 4u);
+  EXPECT_EQ(whole[0].first, 0.01);
+  EXPECT_NEAR(whole[2].first, 0.005, 1e-9);
+  auto parts = losses(train + "--epochs 2 --schedule-epochs 4 --run parts");
+  std::string resume = train + "--epochs 4 --resume --run parts ";
+  resume.erase(resume.find("--overwrite "), 12);
+  for (const auto& epoch : losses(resume)) parts.push_back(epoch);
+  EXPECT_EQ(parts, whole);
+  EXPECT_THAT(Run(resume + "--schedule-epochs 5").err, HasSubstr("--schedule-epochs is 5, but was 4"));
+  resume.erase(resume.find("--schedule cosine "), 18);
+  EXPECT_THAT(Run(resume).err, HasSubstr("--schedule is not set, but was cosine"));
+  EXPECT_THAT(Run("train db --schedule-epochs 3").err,
+              HasSubstr("--schedule-epochs is of --schedule cosine"));
+  EXPECT_THAT(Run("train db --task link --schedule step").err,
+              HasSubstr("--schedule belongs to --task node"));
 }
 
 TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {

@@ -2,8 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "quarry/format/named_tensor.h"
+#include "quarry/import/tensors.h"
 #include "reader_support.h"
 #include "support/array_files.h"
 #include "support/safetensors_file.h"
@@ -45,6 +49,32 @@ TEST(SafetensorsTest, LabelsComeFromEveryType) {
   ExpectLabels<uint64_t>("U64", {3, 0, 0, 1}, {3, 0, 0, 1});
   ExpectLabels<float>("F32", {3, NAN, 0, 1}, {3, -1, 0, 1});
   ExpectLabels<double>("F64", {3, NAN, 0, 1}, {3, -1, 0, 1});
+}
+
+TEST(SafetensorsTest, TensorsAreReadAsTheyAreWritten) {
+  const TemporaryFolder folder("st");
+  const std::vector<NamedTensor> tensors = {{"layers.0.weight", {2, 3}, {1, -2, 3, 0.1F, NAN, 1e-40F}},
+                                            {"a \"name\"", {1}, {-0.0F}},
+                                            {"none", {0, 4}, {}},
+                                            {"scalar", {}, {7}}};
+  const std::pair<std::string_view, std::string_view> notes[] = {{"settings", "--model \"sage\""},
+                                                                 {"run", "r"}};
+  const std::vector<std::byte> header = EncodeSafetensorsHeader(tensors, notes);
+  EXPECT_EQ(header.size() % 8, 0u);
+  std::string bytes(reinterpret_cast<const char*>(header.data()), header.size());
+  for (const NamedTensor& tensor : tensors) bytes += RawBytes(tensor.values);
+  const std::string path = folder.Write("w.safetensors", bytes);
+  ASSERT_OK_AND_ASSIGN(const std::vector<NamedTensor> read, ReadTensors(path, 32));
+  ASSERT_EQ(read.size(), tensors.size());
+  for (const NamedTensor& tensor : tensors) {  // a header's names have no order of their own
+    const auto found = std::ranges::find(read, tensor.name, &NamedTensor::name);
+    ASSERT_NE(found, read.end()) << tensor.name;
+    EXPECT_EQ(found->shape, tensor.shape);
+    EXPECT_EQ(RawBytes(found->values), RawBytes(tensor.values));
+  }
+  EXPECT_THAT(ReadTensors(path, 31).status(), IsStatus(Code::kOutOfBudget, HasSubstr("w.safetensors")));
+  EXPECT_THAT(ReadTensors(folder.Write("w.bin", bytes), 32).status(),
+              IsStatus(Code::kInvalidArgument, HasSubstr("w.bin")));
 }
 
 TEST(SafetensorsTest, DoublesBecomeFloatsAndAMaskItsNodes) {

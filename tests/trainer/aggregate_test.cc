@@ -78,6 +78,43 @@ TEST_P(AggregateTypes, GivesTheDecodedRowAndTheMeanOfItsNeighbors) {
   }
 }
 
+// The node itself apart, and one of the rows that are summed.
+TEST_P(AggregateTypes, GivesWeightedSums) {
+  for (const uint32_t dim : {1u, 33u, 128u}) {
+    for (const RowNorm norm : {RowNorm::kNone, RowNorm::kL2}) {
+      for (const bool self_apart : {false, true}) {
+        SCOPED_TRACE(fmt::format("dim {} norm {} self apart {}", dim, static_cast<int>(norm), self_apart));
+        Rng rng(MixSeed(dim, norm, self_apart));
+        const Block block = RandomBlock(rng, {5, 20, 60}, 12);
+        const EncodedRows rows(rng, GetParam(), 60, dim);
+        const std::vector<float> edges = RandomMatrix(rng, block.indices.size());
+        const std::vector<float> selves = RandomMatrix(rng, 20);
+        const Gathering gathering = {.aggregator = Aggregator::kSum, .self_apart = self_apart};
+        const uint32_t width = gathering.width(dim);
+        std::vector<float> out(size_t{20} * width, NAN);
+        Aggregate(gathering, rows.view, norm, block.indptr, block.indices, 0, 20, out.data(), nullptr,
+                  {.edges = edges.data(), .selves = self_apart ? nullptr : selves.data()});
+        const auto value = [&](uint32_t i, uint32_t c) {
+          const auto row = std::span(rows.decoded).subspan(size_t{i} * dim, dim);
+          return row[c] / Norm(row, norm);
+        };
+        for (uint32_t v = 0; v < 20; v++) {
+          for (uint32_t c = 0; c < dim; c++) {
+            double sum = self_apart ? 0 : selves[v] * value(v, c), magnitude = std::abs(sum);
+            for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
+              sum += edges[e] * value(block.indices[e], c);
+              magnitude += std::abs(edges[e] * value(block.indices[e], c));
+            }
+            const float* const row = out.data() + size_t{v} * width;
+            if (self_apart) ASSERT_NEAR(row[c], value(v, c), 1e-6 * std::abs(value(v, c)));
+            ASSERT_NEAR(row[(self_apart ? dim : 0) + c], sum, 2e-6 * magnitude) << v << " " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, AggregateTypes,
                          testing::Values(ElementType::kFloat32, ElementType::kFloat16, ElementType::kBfloat16,
                                          ElementType::kInt8),

@@ -29,13 +29,23 @@ std::vector<ModelSpec> AllModels() {
           {.model = GnnKind::kSage, .aggregator = Aggregator::kMax},
           {.model = GnnKind::kSage, .aggregator = Aggregator::kSum},
           {.model = GnnKind::kGcn},
+          {.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth},
           {.model = GnnKind::kGat, .heads = 1},
           {.model = GnnKind::kGat, .heads = 4},
           {.model = GnnKind::kGin}};
 }
 
 std::string GnnTestName(const testing::TestParamInfo<ModelSpec>& info) {
-  return fmt::format("{}_{}_{}", NameOf(info.param.model), NameOf(info.param.aggregator), info.param.heads);
+  return fmt::format("{}_{}_{}_{}", NameOf(info.param.model), NameOf(info.param.aggregator), info.param.heads,
+                     NameOf(info.param.gcn_norm));
+}
+
+// Degrees of nodes 0 to count - 1 in a graph of which blocks are samples.
+std::shared_ptr<const std::vector<uint32_t>> SomeDegrees(uint64_t count) {
+  Rng rng(MixSeed(count, 5));
+  std::vector<uint32_t> degrees(count);
+  for (uint32_t& degree : degrees) degree = static_cast<uint32_t>(rng.Below(40));
+  return std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
 }
 
 class GnnModels : public testing::TestWithParam<ModelSpec> {};
@@ -113,10 +123,12 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
       widths.front() = shape.in;
       widths.back() = 7;
       if (split) SetBlasThreads(1);
+      const auto degrees = SomeDegrees(shape.hops.back());
       const auto layers = GnnLayers::Make({.spec = GetParam(),
                                            .widths = widths,
                                            .learning_rate = 0.01,
                                            .seed = 3,
+                                           .degrees = degrees,
                                            .threads = 2,
                                            .input_gradients = true,
                                            .split_products = split})
@@ -130,8 +142,9 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
       const auto parameters = PlainGnnParameters(GetParam(), layers->Parameters(), widths);
       const torch::Tensor rows = DoubleTensor(problem.values).view({-1, shape.in}).clone().requires_grad_();
       const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
-      const torch::Tensor outputs = PlainGnn(
-          GetParam(), problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)), parameters);
+      const torch::Tensor outputs =
+          PlainGnn(GetParam(), problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)),
+                   parameters, torch::tensor(std::vector<double>(degrees->begin(), degrees->end())));
       (outputs.view({-1}) * DoubleTensor(problem.output_gradients)).sum().backward();
 
       std::vector<float> output_gradients = problem.output_gradients, gradients(problem.values.size());
@@ -161,7 +174,8 @@ TEST_P(GnnModels, GradientIsTheSlopeOfTheLossUnderDropout) {
                        .learning_rate = 1e-30,
                        .dropout = 0.4,
                        .input_dropout = 0.3,
-                       .seed = 3};  // TrainStep then leaves the weights as they are
+                       .seed = 3,
+                       .degrees = SomeDegrees(400)};  // TrainStep then leaves the weights as they are
   options.spec.attention_dropout = options.spec.model == GnnKind::kGat ? 0.3 : 0;
   const auto model = NodeModel::Make(options, problem.dim, 4).value();
   const auto loss = [&] { return double{model->TrainStep(problem.view(), 77).value()}; };
@@ -182,6 +196,7 @@ TEST_P(GnnModels, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
                                          .learning_rate = 0.01,
                                          .dropout = 0.3,
                                          .seed = 3,
+                                         .degrees = SomeDegrees(3000),
                                          .threads = threads,
                                          .input_gradients = true,
                                          .split_products = true})
@@ -205,7 +220,8 @@ TEST_P(GnnModels, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
 TEST_P(GnnModels, HoldsNoMoreThanTheEstimate) {
   const std::vector<uint32_t> shape = {256, 4000, 20000, 30000};
   const GnnProblem problem(12, shape, 64, 5);
-  const TrainOptions options{.spec = GetParam(), .layers = 3, .hidden = 128, .seed = 3};
+  const TrainOptions options{
+      .spec = GetParam(), .layers = 3, .hidden = 128, .seed = 3, .degrees = SomeDegrees(30000)};
   const auto model = NodeModel::Make(options, problem.dim, 5).value();
   const GnnProblem smaller(11, {250, 3900, 19500, 29300}, 64, 5);
   model->TrainStep(smaller.view(), 0).value();  // buffers grow by no more than their slack
@@ -231,7 +247,8 @@ TEST_P(GnnModels, LearnsFromTheGraphAndGoesOnFromItsState) {
                              .epochs = 20,
                              .learning_rate = 0.01,
                              .dropout = 0.3,
-                             .seed = 5};
+                             .seed = 5,
+                             .degrees = std::make_shared<const std::vector<uint32_t>>(2000, 10)};
   const TrainSummary summary = Train(road, options, {}).value();
   EXPECT_GT(summary.test->accuracy, 0.4);  // a guess: a quarter
 
@@ -247,13 +264,149 @@ TEST_P(GnnModels, LearnsFromTheGraphAndGoesOnFromItsState) {
   EXPECT_EQ(resumed->State(), model->State());
 }
 
+// A graph with isolated nodes and parallel edges, neighbor by neighbor.
+std::vector<std::vector<uint32_t>> SmallGraph(uint64_t seed, uint32_t nodes) {
+  Rng rng(seed);
+  std::vector<std::vector<uint32_t>> lists(nodes);
+  for (uint32_t v = 1; v < nodes; v++) {
+    for (uint64_t k = rng.Below(6); k > 0; k--) lists[v].push_back(static_cast<uint32_t>(rng.Below(nodes)));
+  }
+  lists[1] = {2, 2, 3};
+  return lists;
+}
+
+// A batch whose seeds are all nodes of a graph, over two hops.
+Block WholeGraph(const std::vector<std::vector<uint32_t>>& lists) {
+  const auto count = static_cast<uint32_t>(lists.size());
+  Block block;
+  block.hop_offsets = {count, count, count};
+  block.nodes.resize(count);
+  std::iota(block.nodes.begin(), block.nodes.end(), 0);
+  block.indptr = {0};
+  for (const auto& list : lists) {
+    block.indices.insert(block.indices.end(), list.begin(), list.end());
+    block.indptr.push_back(static_cast<uint32_t>(block.indices.size()));
+  }
+  return block;
+}
+
+std::shared_ptr<const std::vector<uint32_t>> DegreesOf(const std::vector<std::vector<uint32_t>>& lists) {
+  std::vector<uint32_t> degrees;
+  for (const auto& list : lists) degrees.push_back(static_cast<uint32_t>(list.size()));
+  return std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
+}
+
+// D^-1/2 (A + I) D^-1/2 as a dense matrix, D the row sums of A + I, twice, where whole lists are drawn.
+TEST(GcnNormBoth, IsKipfAndWellingsMatrixWhereWholeListsAreDrawn) {
+  constexpr uint32_t kNodes = 60, kIn = 9, kHidden = 12, kOut = 5;
+  const auto lists = SmallGraph(21, kNodes);
+  torch::Tensor matrix = torch::eye(kNodes, torch::kDouble);
+  for (int64_t v = 0; v < kNodes; v++) {
+    for (const int64_t u : lists[static_cast<size_t>(v)]) matrix[v][u] += 1;
+  }
+  const torch::Tensor scales = matrix.sum(1).rsqrt();
+  matrix = scales.unsqueeze(1) * matrix * scales.unsqueeze(0);
+
+  const auto layers = GnnLayers::Make({.spec = {.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth},
+                                       .widths = {kIn, kHidden, kOut},
+                                       .seed = 3,
+                                       .degrees = DegreesOf(lists),
+                                       .threads = 2})
+                          .value();
+  Rng rng(4);
+  const std::vector<float> values = RandomMatrix(rng, size_t{kNodes} * kIn);
+  const Block block = WholeGraph(lists);
+  BatchView view = block.view();
+  view.features = {.rows = std::as_bytes(std::span(values)), .stride_bytes = kIn * sizeof(float), .dim = kIn};
+  ASSERT_OK(layers->Forward(view, std::nullopt));
+  const auto weights = layers->Parameters();
+  const torch::Tensor h = matrix.matmul(DoubleTensor(values).view({kNodes, kIn}))
+                              .matmul(DoubleTensor(weights[0]).view({kIn, kHidden}))
+                              .relu();
+  ExpectWithin(layers->output(), matrix.matmul(h).matmul(DoubleTensor(weights[2]).view({kHidden, kOut})));
+}
+
+// Of all pairs of a list's neighbors, each as likely: their mean is the row of the whole list.
+TEST(GcnNormBoth, IsOnAverageThatOfTheWholeList) {
+  constexpr uint32_t kIn = 3;
+  const std::vector<std::vector<uint32_t>> whole = {{1, 2, 3, 4, 5}, {0}, {0, 1}, {}, {0, 1, 2, 3}, {4}};
+  const auto degrees = DegreesOf(whole);
+  Rng rng(6);
+  const std::vector<float> values = RandomMatrix(rng, whole.size() * kIn);
+  const auto layers = GnnLayers::Make({.spec = {.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth},
+                                       .widths = {kIn, 2},
+                                       .seed = 3,
+                                       .degrees = degrees})
+                          .value();
+  const auto row_of = [&](std::vector<uint32_t> list) {
+    Block block;
+    block.hop_offsets = {1, 6};
+    block.nodes = {0, 1, 2, 3, 4, 5};
+    block.indptr = {0, static_cast<uint32_t>(list.size())};
+    block.indices = std::move(list);
+    BatchView view = block.view();
+    view.features = {
+        .rows = std::as_bytes(std::span(values)), .stride_bytes = kIn * sizeof(float), .dim = kIn};
+    EXPECT_OK(layers->Forward(view, std::nullopt));
+    return std::vector<float>(layers->output().begin(), layers->output().end());
+  };
+  std::vector<double> mean(2, 0);
+  for (uint32_t a = 1; a <= 5; a++) {
+    for (uint32_t b = a + 1; b <= 5; b++) {
+      const std::vector<float> row = row_of({a, b});
+      for (size_t c = 0; c < 2; c++) mean[c] += row[c] / 10;
+    }
+  }
+  const std::vector<float> expected = row_of(whole[0]);
+  for (size_t c = 0; c < 2; c++) EXPECT_NEAR(mean[c], expected[c], 1e-5);
+  // Without degrees, and of a node that has none.
+  const GnnLayersOptions options{.spec = {.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth},
+                                 .widths = {kIn, 2}};
+  GnnLayersOptions few = options;
+  few.degrees = std::make_shared<const std::vector<uint32_t>>(5, 1);
+  for (const GnnLayersOptions& lacking : {options, few}) {
+    const auto others = GnnLayers::Make(lacking).value();
+    const Block block = WholeGraph(whole);
+    BatchView view = block.view();
+    view.hop_offsets = view.hop_offsets.first(2);
+    view.features = {
+        .rows = std::as_bytes(std::span(values)), .stride_bytes = kIn * sizeof(float), .dim = kIn};
+    EXPECT_EQ(others->Forward(view, std::nullopt).code(), Code::kInternal);
+  }
+}
+
 TEST(ModelSpec, SettingsSayEveryFieldButTheMean) {
   EXPECT_EQ(ToSettings({}), "--model sage");  // as runs of older versions have it
   EXPECT_EQ(ToSettings({.aggregator = Aggregator::kMax}), "--model sage --aggregator max");
   EXPECT_EQ(ToSettings({.model = GnnKind::kGcn, .aggregator = Aggregator::kMax, .heads = 8}), "--model gcn");
+  EXPECT_EQ(ToSettings({.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth}), "--model gcn --gcn-norm both");
   EXPECT_EQ(ToSettings({.model = GnnKind::kGat, .heads = 8, .attention_dropout = 0.6}),
             "--model gat --heads 8 --attention-dropout 0.6");
   EXPECT_EQ(ToSettings({.model = GnnKind::kGat}), "--model gat --heads 4 --attention-dropout 0");
+}
+
+TEST_P(GnnModels, WeightsGoOutAndInByTheirNames) {
+  const GnnLayersOptions options{.spec = GetParam(), .widths = {6, 8, 4}, .seed = 3};
+  const auto layers = GnnLayers::Make(options).value();
+  GnnLayersOptions drawn_anew = options;
+  drawn_anew.seed = 4;
+  const auto others = GnnLayers::Make(drawn_anew).value();
+  std::vector<NamedTensor> weights = layers->Weights();
+  ASSERT_EQ(weights.size(), layers->Parameters().size());
+  for (size_t i = 0; i < weights.size(); i++) {
+    EXPECT_EQ(std::ranges::count(weights, weights[i].name, &NamedTensor::name), 1);
+    EXPECT_TRUE(std::ranges::equal(weights[i].values, layers->Parameters()[i])) << weights[i].name;
+    uint64_t elements = 1;
+    for (const uint64_t extent : weights[i].shape) elements *= extent;
+    EXPECT_EQ(elements, weights[i].values.size());
+  }
+  EXPECT_EQ(weights.back().name,
+            GetParam().model == GnnKind::kGin ? "layers.1.second.bias" : "layers.1.bias");
+  std::ranges::reverse(weights);
+  ASSERT_OK(others->TakeWeights(weights));
+  for (size_t i = 0; i < weights.size(); i++) {
+    EXPECT_TRUE(std::ranges::equal(others->Parameters()[i], layers->Parameters()[i]));
+  }
 }
 
 TEST_P(GnnModels, AWholeGraphGoesThroughSageWithTheMeanAlone) {

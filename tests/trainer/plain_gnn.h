@@ -49,7 +49,7 @@ inline std::vector<std::vector<torch::Tensor>> PlainGnnParameters(const ModelSpe
 // What layer `parameters` makes of node v, whose list has the rows `list` of h, without bias. Of GAT, `z` is h W by head.
 inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::Tensor>& parameters, bool last,
                                const torch::Tensor& h, const torch::Tensor& z, int64_t v,
-                               std::vector<int64_t> list) {
+                               std::vector<int64_t> list, const torch::Tensor& degrees = {}) {
   const auto rows = [&](const torch::Tensor& from) {
     return from.index_select(0, torch::tensor(list, torch::kLong));
   };
@@ -61,6 +61,15 @@ inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::T
                                                    : std::get<0>(rows(h).max(0));
     }
     return torch::cat({h[v], told}).matmul(parameters[0]);
+  }
+  if (spec.needs_degrees()) {  // h's row i is node i, of that many neighbors in the whole graph
+    const torch::Tensor scales = (degrees + 1).rsqrt();
+    torch::Tensor told = scales[v] * h[v];
+    if (!list.empty()) {
+      const torch::Tensor of = scales.index_select(0, torch::tensor(list, torch::kLong));
+      told = told + (of.unsqueeze(-1) * rows(h)).sum(0) * degrees[v] / static_cast<double>(list.size());
+    }
+    return (scales[v] * told).matmul(parameters[0]);
   }
   list.push_back(v);
   if (spec.model == GnnKind::kGcn) return rows(h).mean(0).matmul(parameters[0]);
@@ -75,7 +84,8 @@ inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::T
 
 // The outputs of the seeds; `h` has a row for each of the block's nodes.
 inline torch::Tensor PlainGnn(const ModelSpec& spec, const Block& block, torch::Tensor h,
-                              const std::vector<std::vector<torch::Tensor>>& layers) {
+                              const std::vector<std::vector<torch::Tensor>>& layers,
+                              const torch::Tensor& degrees = {}) {
   for (size_t l = 0; l < layers.size(); l++) {
     const bool last = l + 1 == layers.size();
     torch::Tensor z;
@@ -84,7 +94,7 @@ inline torch::Tensor PlainGnn(const ModelSpec& spec, const Block& block, torch::
     for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
       std::vector<int64_t> list(block.indices.begin() + block.indptr[v],
                                 block.indices.begin() + block.indptr[v + 1]);
-      outputs.push_back(PlainNode(spec, layers[l], last, h, z, v, std::move(list)));
+      outputs.push_back(PlainNode(spec, layers[l], last, h, z, v, std::move(list), degrees));
     }
     h = torch::stack(outputs) + layers[l].back();
     if (!last) h = spec.model == GnnKind::kGat ? torch::elu(h) : h.relu();

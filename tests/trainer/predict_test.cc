@@ -105,6 +105,52 @@ TEST_F(PredictTest, TestNodesHaveTheAccuracyThatTrainingReported) {
   EXPECT_EQ(static_cast<double>(correct) / static_cast<double>(nodes.size()), summary_.test->accuracy);
 }
 
+TEST_F(PredictTest, ATrainingBeginsWithTheWeightsOfAnother) {
+  const auto weights = ReadWeights(states_, "sage", Trained(), road_.feature_dim());
+  ASSERT_OK(weights);
+  TrainOptions options = Trained();
+  options.epochs = 1;
+  options.learning_rate = 1e-30;  // the weights stay what they are
+  TrainRun run{.states = &states_, .name = "again"};
+  run.from = "sage";
+  run.read_weights = [&] { return weights; };
+  const auto again = Train(road_, options, {}, run);
+  ASSERT_OK(again);
+  EXPECT_EQ(again->test->accuracy, summary_.test->accuracy);
+  const auto kept = ReadWeights(states_, "again", options, road_.feature_dim());
+  ASSERT_OK(kept);
+  ASSERT_EQ(kept->size(), 4u);
+  for (size_t i = 0; i < kept->size(); i++) {
+    EXPECT_EQ((*kept)[i].name, (*weights)[i].name);
+    EXPECT_EQ((*kept)[i].values, (*weights)[i].values);
+  }
+
+  // A run that goes on has its own.
+  run.resume = true;
+  run.read_weights = [&]() -> Result<std::vector<NamedTensor>> { return Status(Code::kInternal, "asked"); };
+  options.epochs = 2;
+  EXPECT_OK(Train(road_, options, {}, run));
+  run.resume = false;
+  run.overwrite = true;
+  EXPECT_EQ(Train(road_, options, {}, run).status().code(), Code::kInternal);
+  // Of another shape, too few and too many.
+  std::vector<NamedTensor> others = *weights;
+  run.read_weights = [&]() -> Result<std::vector<NamedTensor>> { return others; };
+  options.hidden = 13;
+  EXPECT_THAT(
+      Train(road_, options, {}, run).status(),
+      IsStatus(Code::kInvalidArgument, HasSubstr("\"sage\" are another model's: layers.0.weight is [32, "
+                                                 "12], and of this model [32, 13]")));
+  options.hidden = 12;
+  others.pop_back();
+  EXPECT_THAT(Train(road_, options, {}, run).status(),
+              IsStatus(Code::kInvalidArgument, HasSubstr("there is no layers.1.bias")));
+  others = *weights;
+  others.push_back({"head", {1}, {0}});
+  EXPECT_THAT(Train(road_, options, {}, run).status(),
+              IsStatus(Code::kInvalidArgument, HasSubstr("there is head, which")));
+}
+
 TEST_F(PredictTest, RowsComeInTheOrderOfTheNodes) {
   std::vector<NodeId> nodes = {1999, 3, 700, 4, 0};
   for (NodeId v = 1000; v < 1400; ++v) nodes.push_back(v);

@@ -43,6 +43,8 @@ TrainOptions CheckpointOptions() {
   options.hidden = 16;
   options.epochs = 6;
   options.learning_rate = 0.01;
+  options.schedule = LearningSchedule::kCosine;
+  options.schedule_epochs = 9;
   options.dropout = 0.3;
   options.input_dropout = 0.1;
   options.seed = 5;

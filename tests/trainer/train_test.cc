@@ -71,6 +71,44 @@ TEST(Train, ReportsEveryEpochWithTheStatsOfItsOwnPasses) {
                                            "validation", "test"));
 }
 
+TEST(LearningRate, GoesAsItsScheduleSays) {
+  TrainOptions options;
+  options.learning_rate = 0.1;
+  for (const uint32_t epoch : {1U, 2U, 100U}) EXPECT_EQ(LearningRateOf(options, epoch), 0.1);
+  options.schedule = LearningSchedule::kCosine;
+  options.schedule_epochs = 4;
+  const double cosines[] = {0.1, 0.1 * (1 + std::sqrt(0.5)) / 2, 0.05, 0.1 * (1 - std::sqrt(0.5)) / 2, 0, 0};
+  for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(LearningRateOf(options, i + 1), cosines[i], 1e-15) << i;
+  options.schedule = LearningSchedule::kStep;
+  options.schedule_epochs = 2;
+  const double steps[] = {0.1, 0.1, 0.01, 0.01, 0.001};
+  for (uint32_t i = 0; i < 5; i++) EXPECT_NEAR(LearningRateOf(options, i + 1), steps[i], 1e-15) << i;
+}
+
+TEST(Train, TakesTheRateOfEachEpoch) {
+  TrainOptions options = Options();
+  options.epochs = 4;
+  options.schedule = LearningSchedule::kCosine;
+  options.schedule_epochs = 2;  // behind which nothing moves
+  FakeRoad road{FakeRoadOptions{}};
+  std::vector<EpochReport> reports;
+  TrainCallbacks callbacks;
+  callbacks.epoch = [&](const EpochReport& report) {
+    reports.push_back(report);
+    return Status::Ok();
+  };
+  ASSERT_OK(Train(road, options, callbacks));
+  ASSERT_EQ(reports.size(), 4u);
+  EXPECT_EQ(reports[0].learning_rate, 0.01);
+  EXPECT_NEAR(reports[1].learning_rate, 0.005, 1e-15);
+  EXPECT_EQ(reports[2].learning_rate, 0);
+  EXPECT_NE(reports[0].valid->accuracy, reports[1].valid->accuracy);
+  EXPECT_EQ(reports[1].valid->accuracy, reports[2].valid->accuracy);
+  EXPECT_EQ(reports[1].valid->accuracy, reports[3].valid->accuracy);
+  options.schedule_epochs = 0;
+  EXPECT_THAT(Train(road, options, {}).status(), IsStatus(Code::kUsage, HasSubstr("schedule epochs is 0")));
+}
+
 TEST(Train, SameSeedSameLossesToTheLastBit) {
   std::vector<double> losses[3];
   for (int run = 0; run < 3; run++) {

@@ -23,16 +23,24 @@ struct Gathering {
   uint32_t width(uint32_t dim) const { return self_apart ? 2 * dim : dim; }
 };
 
+// What rows are multiplied by before they are summed, for a block: that of edge e by edges[e], that of node v itself by
+// selves[v], where it is not apart. Null: by one.
+struct MessageWeights {
+  const float* edges = nullptr;
+  const float* selves = nullptr;
+};
+
 // `source_of`, where nobody's element is the largest.
 inline constexpr uint32_t kNoSource = UINT32_MAX;
 
 // Rows [begin, end) of `out` ([rows, width(view.dim)]): of node v's decoded row and of the rows
 // indices[indptr[v]..indptr[v + 1]) (zeros without neighbors; parallel edges count each). Gathered straight from the
 // feature buffer: nothing is copied first. Of the largest, `source_of` ([rows, view.dim]; null: nobody asks) is the local
-// id of the first node that has it. REQUIRES: the largest are of neighbors, the node itself apart.
+// id of the first node that has it. REQUIRES: the largest are of neighbors, the node itself apart; weighted rows are
+// summed.
 void Aggregate(Gathering gathering, const FeatureView& view, RowNorm norm, std::span<const uint32_t> indptr,
                std::span<const uint32_t> indices, uint32_t begin, uint32_t end, float* out,
-               uint32_t* source_of = nullptr);
+               uint32_t* source_of = nullptr, const MessageWeights& weights = {});
 
 // Rows [begin, end) of `out` ([rows, view.dim]): the decoded rows themselves.
 void DecodeRows(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end, float* out);
@@ -48,18 +56,20 @@ struct TransposedBlock {
   Gathering gathering;
   std::vector<uint32_t> offsets;
   std::vector<uint32_t> destinations, edges;
-  std::vector<float> weights;  // by destination: of each row in what it gathers; of the largest, 1
+  std::vector<float>
+      weights;  // by destination: of each row in what it gathers; of the largest, 1; of weighted rows, its own
+  std::vector<float> edge_weights;  // of weighted rows: as `destinations`
 
   uint64_t held_bytes() const {
     return (offsets.capacity() + destinations.capacity() + edges.capacity()) * sizeof(uint32_t) +
-           weights.capacity() * sizeof(float);
+           (weights.capacity() + edge_weights.capacity()) * sizeof(float);
   }
 };
 
 // Transposes the edges of destinations [0, destination_count), reusing the memory of `transposed`.
 void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<const uint32_t> indices,
                uint32_t destination_count, uint32_t source_count, TransposedBlock& transposed,
-               bool with_edges = false);
+               bool with_edges = false, const MessageWeights& weights = {});
 
 // The backward of Aggregate and of the activation before it, for sources [begin, end). `grad` is
 // [destinations, width(dim)], the gradient of what was gathered; row u of `hidden` ([sources, dim], the

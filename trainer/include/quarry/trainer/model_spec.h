@@ -15,12 +15,18 @@ namespace quarry {
 
 enum class GnnKind : uint8_t {
   kSage,  // Hamilton, Ying, Leskovec 2017
-  kGcn,   // Kipf, Welling 2017, normalised by the sampled degree
+  kGcn,   // Kipf, Welling 2017
   kGat,   // Velickovic et al. 2018
   kGin,   // Xu, Hu, Leskovec, Jegelka 2019
 };
 // What becomes of the rows of a node's neighbors.
 enum class Aggregator : uint8_t { kMean, kMax, kSum };
+
+// What GCN divides a neighbor's row by.
+enum class GcnNorm : uint8_t {
+  kRight,  // the number of rows that a node is given: 1 + its sampled neighbors
+  kBoth,   // sqrt of (1 + the node's degree) (1 + the neighbor's), in the whole graph
+};
 
 template <>
 struct EnumNames<GnnKind> {
@@ -32,15 +38,23 @@ struct EnumNames<Aggregator> {
   static constexpr std::string_view kWhat = "aggregator";
   static constexpr std::string_view kNames[] = {"mean", "max", "sum"};
 };
+template <>
+struct EnumNames<GcnNorm> {
+  static constexpr std::string_view kWhat = "norm";
+  static constexpr std::string_view kNames[] = {"right", "both"};
+};
 
 struct ModelSpec {
   static constexpr uint32_t kHeadsMax = 64;
 
   GnnKind model = GnnKind::kSage;
   Aggregator aggregator = Aggregator::kMean;  // SAGE's
+  GcnNorm gcn_norm = GcnNorm::kRight;         // GCN's
   uint32_t heads = 4;                         // GAT's: they share the hidden width
   double attention_dropout = 0;               // GAT's: rate for its coefficients
 
+  // Whether a model must know how many neighbors every node of the graph has (TrainOptions::degrees).
+  bool needs_degrees() const { return model == GnnKind::kGcn && gcn_norm == GcnNorm::kBoth; }
   bool operator==(const ModelSpec&) const = default;
 };
 
@@ -57,8 +71,9 @@ struct ModelField {
 };
 std::span<const ModelField> ModelFields();
 
-// "--model gat --heads 4 --attention-dropout 0": the model and all of its fields. SAGE's aggregator is left out where it
-// is the mean, so that runs that were trained before there was another have the same settings now.
+// "--model gat --heads 4 --attention-dropout 0": the model and all of its fields. SAGE's aggregator and
+// GCN's norm are left out where they are the first, so that runs that were trained before there was another have the
+// same settings now.
 std::string ToSettings(const ModelSpec& spec);
 
 // kUsage names what does not fit: heads that do not share the hidden width evenly, a value out of range.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/named_tensor.h"
 #include "quarry/format/types.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/training_state.h"
@@ -28,6 +29,11 @@ enum class PredictedRows : uint8_t {
 // Takes the rows of the next nodes, one behind the other, which are valid during the call. An error ends the
 // predictions, and is returned.
 using PredictionSink = std::function<Status(std::span<const NodeId> nodes, std::span<const float> rows)>;
+
+// The weights of the run's last checkpoint that were tested, by their names (docs/cli.md, "quarry export"). Errors as
+// Predictor::Open.
+Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string_view run,
+                                             const TrainOptions& options, uint32_t feature_dim);
 
 // One thread at a time, which LibTorch's threads work under.
 class Predictor {

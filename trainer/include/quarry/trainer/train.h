@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/format/named_tensor.h"
 #include "quarry/partition/partition_directory.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/node_properties.h"
@@ -29,6 +31,19 @@ namespace quarry {
 // How input rows are scaled before anything else sees them.
 enum class RowNorm : uint8_t { kNone, kL1, kL2 };
 
+// How the learning rate goes from epoch to epoch. It is a function of the epoch alone, so a run that goes on has the rates of
+// one that was never interrupted.
+enum class LearningSchedule : uint8_t {
+  kConstant,
+  kCosine,  // falls as half a cosine, to 0 behind schedule_epochs (Loshchilov, Hutter 2017, without restarts)
+  kStep,    // a tenth of what it was, every schedule_epochs
+};
+template <>
+struct EnumNames<LearningSchedule> {
+  static constexpr std::string_view kWhat = "schedule";
+  static constexpr std::string_view kNames[] = {"constant", "cosine", "step"};
+};
+
 struct TrainOptions {
   ModelSpec spec;
   uint32_t layers = 3;  // must equal the hops of the road's blocks
@@ -36,14 +51,21 @@ struct TrainOptions {
   uint32_t epochs = 10;
   uint32_t patience = 0;  // epochs without a better validation metric before it stops; 0 = never
   double learning_rate = 0.003;
-  double dropout = 0.5;        // rate for hidden activations
-  double input_dropout = 0.0;  // rate for the first layer's inputs
-  double weight_decay = 0.0;   // L2, as Adam takes it
+  LearningSchedule schedule = LearningSchedule::kConstant;
+  uint32_t schedule_epochs = 0;  // at least 1, but for kConstant
+  double dropout = 0.5;          // rate for hidden activations
+  double input_dropout = 0.0;    // rate for the first layer's inputs
+  double weight_decay = 0.0;     // L2, as Adam takes it
   RowNorm row_norm = RowNorm::kNone;
   uint64_t seed = 0;
   unsigned torch_threads = 1;
   bool ordered = false;  // batches in order: with one seed, the same losses to the last bit
+  // How many neighbors each node of the graph has, in the road's direction; of a spec that needs degrees.
+  std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
 };
+
+// Adam's learning rate in an epoch, from 1.
+double LearningRateOf(const TrainOptions& options, uint32_t epoch);
 
 // Metrics of one evaluation pass.
 struct Evaluation {
@@ -56,7 +78,8 @@ struct Evaluation {
 
 // Figures of one epoch. The stream's figures are those of the training pass alone; evaluation has its own.
 struct EpochReport {
-  uint32_t epoch = 0;          // from 1
+  uint32_t epoch = 0;  // from 1
+  double learning_rate = 0;
   double loss = 0;             // mean over the labelled seeds
   double seconds = 0;          // training pass
   double compute_seconds = 0;  // the part of it in the model
@@ -107,6 +130,10 @@ struct TrainRun {
   // Number of epochs after which the road's batches repeat, whatever the number of the pass (the epochs of a
   // layout). A resumed run reads those of the current cycle again that it has behind it.
   uint32_t epochs_of_cycle = 1;
+  // Whose weights the training begins with, instead of drawn ones: a run's or a file's name, the same at all ranks, and
+  // how rank 0 reads them, once. Empty: drawn. A run that goes on has its own.
+  std::string from;
+  std::function<Result<std::vector<NamedTensor>>()> read_weights;
 };
 
 // Either may be empty. An error that one returns stops the training at the next batch, and is returned.
