@@ -11,26 +11,9 @@
 namespace quarry {
 namespace {
 
-constexpr float kSlope = 0.2F;  // of the leaky ReLU below zero
 constexpr uint32_t kAhead = 8;  // edges whose row is asked for before it is needed
 constexpr uint32_t kLineFloats = 16;
 constexpr uint32_t kPrefetchFloatsMax = 256;
-
-QUARRY_INLINE float Dot(const float* __restrict a, const float* __restrict b, uint32_t n) {
-  float partial[kLanes] = {};
-  const uint32_t whole = n / kLanes * kLanes;
-  for (uint32_t c = 0; c < whole; c += kLanes) {
-    for (uint32_t k = 0; k < kLanes; k++) partial[k] += a[c + k] * b[c + k];
-  }
-  for (uint32_t c = whole; c < n; c++) partial[c - whole] += a[c] * b[c];
-  float sum = 0;
-  for (const float p : partial) sum += p;
-  return sum;
-}
-
-QUARRY_INLINE void AddScaled(const float* __restrict row, float scale, uint32_t n, float* __restrict sum) {
-  for (uint32_t c = 0; c < n; c++) sum[c] += scale * row[c];
-}
 
 QUARRY_INLINE void Prefetch(const float* row, uint32_t width) {
   const uint32_t floats = std::min(width, kPrefetchFloatsMax);
@@ -73,7 +56,7 @@ QUARRY_INLINE void FillCoefficients(const AttentionBlock& block, uint32_t v) {
     float* to = block.coefficients + at * heads;
     for (uint32_t h = 0; h < heads; h++) {
       const float s = left[h] + right[h];
-      to[h] = s > 0 ? s : kSlope * s;
+      to[h] = s > 0 ? s : kLeakySlope * s;
       largest[h] = std::max(largest[h], to[h]);
     }
   };
@@ -162,7 +145,7 @@ QUARRY_KERNEL void BackwardAttendRange(const AttentionBlock& block, const Kept& 
     const auto score = [&](uint32_t u, size_t at) __attribute__((always_inline)) {
       const float* right = block.right + size_t{u} * heads;
       for (uint32_t h = 0; h < heads; h++) {
-        const float slope = left[h] + right[h] > 0 ? 1.0F : kSlope;
+        const float slope = left[h] + right[h] > 0 ? 1.0F : kLeakySlope;
         const float d = slope * block.coefficients[at * heads + h] * (scores[at * heads + h] - mean[h]);
         scores[at * heads + h] = d;
         to_left[h] += d;

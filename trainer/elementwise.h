@@ -56,4 +56,22 @@ QUARRY_INLINE float Exp(float x) {
   return x < -87.0F ? 0.0F : scaled;
 }
 
+inline constexpr float kLeakySlope = 0.2F;  // of attention's leaky ReLU below zero
+
+QUARRY_INLINE float Dot(const float* __restrict a, const float* __restrict b, uint32_t n) {
+  float partial[kLanes] = {};
+  const uint32_t whole = n / kLanes * kLanes;
+  for (uint32_t c = 0; c < whole; c += kLanes) {
+    for (uint32_t k = 0; k < kLanes; k++) partial[k] += a[c + k] * b[c + k];
+  }
+  for (uint32_t c = whole; c < n; c++) partial[c - whole] += a[c] * b[c];
+  float sum = 0;
+  for (const float p : partial) sum += p;
+  return sum;
+}
+
+QUARRY_INLINE void AddScaled(const float* __restrict row, float scale, uint32_t n, float* __restrict sum) {
+  for (uint32_t c = 0; c < n; c++) sum[c] += scale * row[c];
+}
+
 }  // namespace quarry

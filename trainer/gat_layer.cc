@@ -144,4 +144,38 @@ uint64_t GatLayer::activation_bytes() const {
   return bytes;
 }
 
+// Attention comes behind the product in either order, and the score of a node before those of its neighbors.
+GraphForm GatLayer::StartGraph(GraphOrder /*order*/) {
+  return {.state = graph_form().state(), .message = graph_form().message(), .own_first = true};
+}
+
+void GatLayer::StartStates(std::span<float> states) const { StartAttention(graph_form(), states); }
+
+void GatLayer::MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) {
+  work_.Multiply(rows, weight_.value, messages.slice(1, 0, graph_form().width()), LayerWork::kProductRows);
+  work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
+    ScoreMessages(graph_form(), Span(right_.value).data(), begin, end, messages.data_ptr<float>());
+  });
+}
+
+void GatLayer::AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
+                      std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) {
+  work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
+    AttendToItself(graph_form(), Span(left_.value).data(), messages.data_ptr<float>(), begin, end,
+                   states.data_ptr<float>());
+  });
+}
+
+void GatLayer::AddList(std::span<const uint32_t> sources, const float* messages, uint64_t /*list_size*/,
+                       float* state) const {
+  AttendToList(graph_form(), sources, messages, state);
+}
+
+Status GatLayer::FinishStates(const torch::Tensor& states, const torch::Tensor& output) {
+  work_.ForRows(0, static_cast<uint32_t>(states.size(0)), [&](uint32_t begin, uint32_t end) {
+    FinishAttention(graph_form(), states.data_ptr<float>(), begin, end, output.data_ptr<float>());
+  });
+  return Status::Ok();
+}
+
 }  // namespace quarry

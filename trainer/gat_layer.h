@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "attention.h"
+#include "graph_kernels.h"
 #include "layer.h"
 
 namespace quarry {
@@ -29,6 +31,14 @@ class GatLayer final : public Layer {
   void Forward(const LayerInput& input, const torch::Tensor& output) override;
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
                 const SourceGradients* sources) override;
+  GraphForm StartGraph(GraphOrder order) override;
+  void StartStates(std::span<float> states) const override;
+  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override;
+  void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages, std::span<const uint64_t> list_sizes,
+              const torch::Tensor& states) override;
+  void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
+               float* state) const override;
+  Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) override;
   uint64_t activation_bytes() const override;
 
  private:
@@ -37,6 +47,7 @@ class GatLayer final : public Layer {
   template <typename Work>
   void ForEachTile(const LayerInput& input, const Work& work);
   AttentionBlock BlockOf(const LayerInput& input);
+  AttentionForm graph_form() const { return {heads_, head_dim_, averages_}; }
   void StoreSources(const LayerInput& input, uint32_t begin, uint32_t end, float* gradients,
                     const SourceGradients& sources);
 

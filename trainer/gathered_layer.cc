@@ -1,10 +1,17 @@
 #include "gathered_layer.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "graph_kernels.h"
 #include "resize_void.h"
 
 namespace quarry {
+namespace {
+
+constexpr float kBelowAll = -3.4e38F;  // what the first of the largest elements is held against
+
+}  // namespace
 
 GatheredLayer::GatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width, uint32_t out_width,
                              Rng& rng)
@@ -91,6 +98,67 @@ void GatheredLayer::Scatter(const LayerInput& input, const SourceGradients& sour
                      sources.rows + uint64_t{begin} * in(), source_of);
     }
   });
+}
+
+// A sum of rows times a weight is a sum of products: by linearity, states are outputs or what is multiplied.
+GraphForm GatheredLayer::StartGraph(GraphOrder order) {
+  graph_adds_products_ =
+      order == GraphOrder::kLeastState && gathering_.aggregator != Aggregator::kMax && out() < width_;
+  if (graph_adds_products_) return {.state = out(), .message = out()};
+  return {.state = width_, .message = in(), .raw = true};
+}
+
+float GatheredLayer::ShareOf(uint64_t list_size) const {
+  if (gathering_.aggregator != Aggregator::kMean) return 1.0F;
+  return 1.0F / static_cast<float>(gathering_.self_apart ? list_size : list_size + 1);
+}
+
+void GatheredLayer::StartStates(std::span<float> states) const {
+  std::ranges::fill(states, gathering_.aggregator == Aggregator::kMax ? kBelowAll : 0.0F);
+}
+
+void GatheredLayer::MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) {
+  const int64_t first = gathering_.self_apart ? in() : 0;
+  work_.Multiply(rows, weight_.value.slice(0, first, width_), messages, LayerWork::kProductRows);
+}
+
+void GatheredLayer::AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
+                           std::span<const uint64_t> list_sizes, const torch::Tensor& states) {
+  if (graph_adds_products_ && gathering_.self_apart) {
+    work_.MultiplyAdd(rows, weight_.value.slice(0, 0, in()), states, LayerWork::kProductRows);
+    return;
+  }
+  const float* const own = messages.data_ptr<float>();
+  float* const to = states.data_ptr<float>();
+  const auto message = static_cast<uint32_t>(messages.size(1)), state = static_cast<uint32_t>(states.size(1));
+  work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
+    for (uint32_t v = begin; v < end; v++) {
+      float* const sum = to + uint64_t{v} * state;
+      if (!gathering_.self_apart) {
+        AddMessages({&v, 1}, own, message, ShareOf(list_sizes[v]), sum);
+        continue;
+      }
+      std::memcpy(sum, own + uint64_t{v} * message, message * sizeof(float));
+      if (list_sizes[v] == 0) std::memset(sum + in(), 0, in() * sizeof(float));
+    }
+  });
+}
+
+void GatheredLayer::AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
+                            float* state) const {
+  if (graph_adds_products_) return AddMessages(sources, messages, out(), ShareOf(list_size), state);
+  float* const told = state + (gathering_.self_apart ? in() : 0);
+  if (gathering_.aggregator == Aggregator::kMax) return KeepLargestMessages(sources, messages, in(), told);
+  AddMessages(sources, messages, in(), ShareOf(list_size), told);
+}
+
+Status GatheredLayer::FinishStates(const torch::Tensor& states, const torch::Tensor& output) {
+  if (graph_adds_products_) {
+    output.copy_(states);
+  } else {
+    work_.Multiply(states, weight_.value, output, LayerWork::kProductRows);
+  }
+  return Status::Ok();
 }
 
 }  // namespace quarry

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "layer.h"
@@ -25,6 +26,14 @@ class GatheredLayer : public Layer {
   void Forward(const LayerInput& input, const torch::Tensor& output) override;
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
                 const SourceGradients* sources) override;
+  GraphForm StartGraph(GraphOrder order) override;
+  void StartStates(std::span<float> states) const override;
+  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override;
+  void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages, std::span<const uint64_t> list_sizes,
+              const torch::Tensor& states) override;
+  void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
+               float* state) const override;
+  Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) override;
   uint64_t activation_bytes() const override {
     return input_.mapped_bytes() + source_of_.capacity() * sizeof(uint32_t);
   }
@@ -38,6 +47,8 @@ class GatheredLayer : public Layer {
   // Rows [begin, end) of what is multiplied; row `begin` goes to `out`.
   void Gather(const LayerInput& input, uint32_t begin, uint32_t end, float* out);
   void Scatter(const LayerInput& input, const SourceGradients& sources);
+  // What a neighbor's message counts, of a list of so many.
+  float ShareOf(uint64_t list_size) const;
 
   LayerWork& work_;
   const Gathering gathering_;
@@ -46,6 +57,7 @@ class GatheredLayer : public Layer {
   Matrix input_;
   std::vector<uint32_t> source_of_;  // [rows, in]: whose element is the largest; empty: none is asked for
   bool kept_ = true;                 // the input of this batch is whole in memory
+  bool graph_adds_products_ = false;
 };
 
 }  // namespace quarry

@@ -18,9 +18,7 @@ Status GinLayer::Resize(const LayerInput& input) {
 
 void GinLayer::Forward(const LayerInput& input, const torch::Tensor& output) {
   first_.Forward(input, middle_.All());
-  work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
-    ActivateRows(Span(first_.bias().value), {}, begin, end, middle_.row(begin));
-  });
+  ActivateMiddle(input.rows);
   work_.Multiply(middle_.All(), second_weight_.value, output, LayerWork::kProductRows);
 }
 
@@ -34,6 +32,21 @@ void GinLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
   });
   at::sum_out(first_.bias().gradient, middle_gradient, {0});
   first_.Backward(input, middle_gradient, sources);
+}
+
+void GinLayer::ActivateMiddle(uint32_t rows) {
+  work_.ForRows(0, rows, [&](uint32_t begin, uint32_t end) {
+    ActivateRows(Span(first_.bias().value), {}, begin, end, middle_.row(begin));
+  });
+}
+
+Status GinLayer::FinishStates(const torch::Tensor& states, const torch::Tensor& output) {
+  const auto rows = static_cast<uint32_t>(states.size(0));
+  QUARRY_RETURN_IF_ERROR(middle_.Resize(rows, out()));
+  QUARRY_RETURN_IF_ERROR(first_.FinishStates(states, middle_.All()));
+  ActivateMiddle(rows);
+  work_.Multiply(middle_.All(), second_weight_.value, output, LayerWork::kProductRows);
+  return Status::Ok();
 }
 
 }  // namespace quarry

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -29,11 +30,28 @@ class GinLayer final : public Layer {
   void Forward(const LayerInput& input, const torch::Tensor& output) override;
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
                 const SourceGradients* sources) override;
+  GraphForm StartGraph(GraphOrder order) override { return first_.StartGraph(order); }
+  void StartStates(std::span<float> states) const override { first_.StartStates(states); }
+  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override {
+    first_.MakeMessages(rows, messages);
+  }
+  void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages, std::span<const uint64_t> list_sizes,
+              const torch::Tensor& states) override {
+    first_.AddOwn(rows, messages, list_sizes, states);
+  }
+  void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
+               float* state) const override {
+    first_.AddList(sources, messages, list_size, state);
+  }
+  Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) override;
   uint64_t activation_bytes() const override {
     return first_.activation_bytes() + middle_.mapped_bytes() + middle_gradient_.mapped_bytes();
   }
 
  private:
+  // Biases and activates the first `rows` of what is in the middle.
+  void ActivateMiddle(uint32_t rows);
+
   LayerWork& work_;
   GatheredLayer first_;
   Parameter second_weight_;          // [out, out]

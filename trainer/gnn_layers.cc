@@ -107,27 +107,14 @@ class GnnLayersImpl final : public GnnLayers {
 
   void SetLearningRate(double rate) override { learning_rate_ = rate; }
 
-  Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
-                      std::vector<float>& rows) override {
-    QUARRY_RETURN_IF_ERROR(CheckWholeGraph());
-    return GuardTorch([&]() -> Status {
-      for (uint32_t l = 0; l < levels_.size(); l++) {
-        QUARRY_RETURN_IF_ERROR(ForwardGraphLayer(l, indptr, indices, rows));
-      }
-      return Status::Ok();
+  GraphLayer ForGraph(uint32_t l, GraphOrder order) override {
+    Layer& layer = *levels_[l].layer;
+    return GraphLayer(layer, work_, order, [this, l, &layer](std::span<float> rows) {
+      Activate(l, {},
+               torch::from_blob(rows.data(), {static_cast<int64_t>(rows.size() / layer.out()), layer.out()}));
     });
   }
-
-  Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) override {
-    QUARRY_RETURN_IF_ERROR(CheckWholeGraph());
-    return GuardTorch([&] {
-      const Layer& layer = *levels_[l].layer;
-      const auto rows = static_cast<int64_t>(outputs.size() / layer.out());
-      ApplyLayer(l, torch::from_blob(const_cast<float*>(inputs.data()), {rows, 2 * int64_t{layer.in()}}),
-                 torch::from_blob(outputs.data(), {rows, layer.out()}));
-      return Status::Ok();
-    });
-  }
+  uint32_t layer_count() const override { return static_cast<uint32_t>(levels_.size()); }
 
   void Save() override {
     for (Parameter* parameter : parameters_) parameter->saved = parameter->value.clone();
@@ -210,7 +197,7 @@ class GnnLayersImpl final : public GnnLayers {
   }
 
   uint64_t activation_bytes() const override {
-    uint64_t bytes = graph_tile_.mapped_bytes() + work_.transposed.held_bytes() + block_weights_.held_bytes();
+    uint64_t bytes = work_.transposed.held_bytes() + block_weights_.held_bytes();
     for (const Level& level : levels_) bytes += level.layer->activation_bytes() + level.output.mapped_bytes();
     return bytes;
   }
@@ -252,19 +239,6 @@ class GnnLayersImpl final : public GnnLayers {
                         batch.features.dim, levels_[0].layer->in());
     }
     return Status::Ok();
-  }
-
-  // Whether ApplyLayer's one product is the whole layer, and its input the rows as they are.
-  Status CheckWholeGraph() const {
-    const ModelSpec& spec = options_.spec;
-    if (spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMean &&
-        options_.row_norm == RowNorm::kNone) {
-      return Status::Ok();
-    }
-    return MakeStatus(Code::kInternal,
-                      "a whole graph goes through layers of sage with the aggregator mean and without a row "
-                      "norm, and these are \"{}\"{}",
-                      ToSettings(spec), options_.row_norm == RowNorm::kNone ? "" : " with a row norm");
   }
 
   // What layer l is given of the batch; for one above the first, the outputs of the layer below.
@@ -317,33 +291,6 @@ class GnnLayersImpl final : public GnnLayers {
     });
   }
 
-  // Without dropout. REQUIRES: CheckWholeGraph.
-  void ApplyLayer(uint32_t l, const torch::Tensor& input, const torch::Tensor& output) {
-    work_.Multiply(input, parameters_[2 * l]->value, output, LayerWork::kProductRows);
-    Activate(l, {}, output);
-  }
-
-  // Replaces the rows of all nodes, which layer l takes, by those that it gives.
-  Status ForwardGraphLayer(uint32_t l, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
-                           std::vector<float>& rows) {
-    const Layer& layer = *levels_[l].layer;
-    Matrix& input = graph_tile_;
-    const auto node_count = static_cast<uint32_t>(indptr.size() - 1);
-    const uint32_t tile_rows = std::min(TileRows(2 * uint64_t{layer.in()}), node_count);
-    QUARRY_RETURN_IF_ERROR(input.Resize(tile_rows, 2 * uint64_t{layer.in()}));
-    std::vector<float> results(uint64_t{node_count} * layer.out());
-    const torch::Tensor output = torch::from_blob(results.data(), {node_count, layer.out()});
-    for (uint32_t begin = 0, end = 0; begin < node_count; begin = end) {
-      end = begin + std::min(tile_rows, node_count - begin);
-      work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
-        AggregateGraph(rows.data(), layer.in(), indptr, indices, first, last, input.row(first - begin));
-      });
-      ApplyLayer(l, input.Rows(0, end - begin), output.slice(0, begin, end));
-    }
-    rows = std::move(results);
-    return Status::Ok();
-  }
-
   // From the last layer to the first. A layer needs the outputs of the one below only until it has the gradients of its
   // weights: right after that, the gradients of what was activated there replace them.
   void BackwardBlock(const BatchView& batch, float* output_gradients, float* input_gradients) {
@@ -371,7 +318,6 @@ class GnnLayersImpl final : public GnnLayers {
   std::vector<Parameter*> parameters_;    // those of all layers, in the order of Parameters()
   std::vector<std::string> names_;        // of the same
   BlockWeights block_weights_;            // of the last Forward, where messages have weights
-  Matrix graph_tile_;                     // ForwardGraph's
   uint64_t steps_ = 0;                    // Adam's
   std::optional<uint64_t> dropout_seed_;  // the last Forward's
 };

@@ -22,10 +22,10 @@
 #include <span>
 #include <vector>
 
+#include "graph_layer.h"
 #include "quarry/base/status.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/format/named_tensor.h"
-#include "quarry/format/types.h"
 #include "quarry/trainer/train.h"
 #include "tiles.h"
 
@@ -76,16 +76,9 @@ class GnnLayers {
   // Of the steps from now on; the options' until it is called.
   virtual void SetLearningRate(double rate) = 0;
 
-  // Carries the rows of all nodes of a graph ([nodes, first width]) through the layers, from all neighbors
-  // and without dropout: they become [nodes, last width]. Holds a second such matrix, and a tile. The same
-  // bits for any number of threads where products are split. REQUIRES: SAGE with the mean, and no row norm;
-  // kInternal otherwise.
-  virtual Status ForwardGraph(std::span<const uint64_t> indptr, std::span<const NodeId> indices,
-                              std::vector<float>& rows) = 0;
-
-  // The rows [n, layer's width] that layer `l` makes of n nodes, each given as [own row | mean of its neighbors' rows].
-  // REQUIRES: as ForwardGraph.
-  virtual Status ForwardTile(uint32_t l, std::span<const float> inputs, std::span<float> outputs) = 0;
+  // Layer `l` of a whole graph, without dropout. REQUIRES: as GraphLayer's.
+  virtual GraphLayer ForGraph(uint32_t l, GraphOrder order) = 0;
+  virtual uint32_t layer_count() const = 0;
 
   // Sets the weights aside, and takes them back. REQUIRES: Restore after Save.
   virtual void Save() = 0;

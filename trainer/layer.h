@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graph_layer.h"
 #include "quarry/base/random.h"
 #include "quarry/base/status.h"
 #include "quarry/base/units.h"
@@ -173,6 +174,17 @@ class Layer {
   // the last Forward. Null `sources`: nobody asks for theirs.
   virtual void Backward(const LayerInput& input, const torch::Tensor& gradient,
                         const SourceGradients* sources) = 0;
+
+  // A whole graph, as graph_layer.h says, without bias. StartGraph comes before all else and decides the form. AddList is
+  // for any thread.
+  virtual GraphForm StartGraph(GraphOrder order) = 0;
+  virtual void StartStates(std::span<float> states) const { std::ranges::fill(states, 0.0F); }
+  virtual void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) = 0;
+  virtual void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
+                      std::span<const uint64_t> list_sizes, const torch::Tensor& states) = 0;
+  virtual void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
+                       float* state) const = 0;
+  virtual Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) = 0;
 
   virtual uint64_t activation_bytes() const = 0;  // held now
 

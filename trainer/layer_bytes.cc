@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph_kernels.h"
 #include "quarry/base/units.h"
 #include "tiles.h"
 
@@ -55,6 +56,10 @@ uint64_t LayerParameters(const ModelSpec& spec, const LayerBounds& layer) {
   return spec.model == GnnKind::kGin ? gathered + (uint64_t{layer.out} + 1) * layer.out : gathered;
 }
 
+uint32_t LayerParameterCount(const ModelSpec& spec) {
+  return spec.model == GnnKind::kGat || spec.model == GnnKind::kGin ? 4 : 2;
+}
+
 uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer) {
   switch (spec.model) {
     case GnnKind::kGat:
@@ -66,6 +71,19 @@ uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer) {
       break;
   }
   return GatheredBytes(spec, layer);
+}
+
+GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrder order) {
+  if (spec.model == GnnKind::kGat) {
+    const AttentionForm form{spec.heads, layer.last ? layer.out : layer.out / spec.heads, layer.last};
+    return {.state = form.state(), .message = form.message(), .own_first = true};
+  }
+  const bool is_max = spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMax;
+  const auto width = static_cast<uint32_t>(GatheredWidth(spec, layer));
+  if (order == GraphOrder::kLeastState && !is_max && layer.out < width) {
+    return {.state = layer.out, .message = layer.out};
+  }
+  return {.state = width, .message = layer.in, .raw = true};
 }
 
 uint64_t GrownBytes(uint64_t floats) {

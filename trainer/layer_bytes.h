@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "graph_layer.h"
 #include "quarry/trainer/model_spec.h"
 
 namespace quarry {
@@ -15,9 +16,13 @@ struct LayerBounds {
 
 // Floats of its weights and biases.
 uint64_t LayerParameters(const ModelSpec& spec, const LayerBounds& layer);
+uint32_t LayerParameterCount(const ModelSpec& spec);  // matrices and vectors that they are
 
 // What it holds between its forward and its backward pass, the block's transposed edges among it, but not its output.
 uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer);
+
+// As the layer's StartGraph has it.
+GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrder order);
 
 // As Matrix allocates for so many floats: an eighth of slack, whole huge pages.
 uint64_t GrownBytes(uint64_t floats);

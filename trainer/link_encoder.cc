@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph_memory.h"
+#include "layer_bytes.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/io/buffer.h"
@@ -54,23 +56,28 @@ uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
          NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges(), true);
 }
 
-uint64_t MatrixBytes(uint64_t floats) { return IoBuffer::MappedBytes(floats / 8 * 9 * sizeof(float) + 64); }
-
-// The matrices of EncodeAll, the ids by which one is read, and a tile of the first layer's input.
-uint64_t EncodeAllBytes(uint64_t nodes, uint64_t dim) {
-  const uint64_t row_floats = 2 * dim;
-  const uint64_t tile_floats = std::max(kTileBytes / sizeof(float), kTileRowsMin * row_floats);
-  return nodes * (2 * dim * sizeof(float) + sizeof(RowId)) +
-         MatrixBytes(std::min(tile_floats, nodes * row_floats));
+// The layers take `dim` floats and give as many.
+LayerBounds BoundsOf(const LinkTrainOptions& options, size_t l) {
+  return {.in = options.spec.dim, .out = options.spec.dim, .last = l + 1 == options.encoder_fanouts.size()};
 }
 
-// What the layers take: their inputs, their outputs and the transposed block with an eighth of slack, and the
-// parameters with gradients, moments and what a step computes of them.
+std::vector<uint32_t> WidthsOf(const LinkTrainOptions& options) {
+  return std::vector<uint32_t>(options.encoder_fanouts.size() + 1, options.spec.dim);
+}
+
+// What the layers take between their passes, the first one's input whole, their outputs, and the parameters with
+// gradients, moments and what a step computes of them.
 uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) {
-  const uint64_t dim = options.spec.dim;
-  uint64_t bytes = (bounds.nodes + bounds.edges() + bounds.hop_nodes.back()) * sizeof(uint32_t) / 8 * 9;
-  for (const uint64_t rows : bounds.hop_nodes) {
-    bytes += MatrixBytes(2 * dim * rows) + MatrixBytes(dim * rows) + 6 * (2 * dim + 1) * dim * sizeof(float);
+  const size_t count = options.encoder_fanouts.size();
+  uint64_t bytes = 0;
+  for (size_t l = 0; l < count; l++) {
+    const size_t hop = count - 1 - l;
+    LayerBounds layer = BoundsOf(options, l);
+    layer.rows = bounds.hop_nodes[hop];
+    layer.sources = l == 0 ? bounds.nodes : bounds.hop_nodes[hop + 1];
+    layer.edges = bounds.hop_edges[hop];
+    bytes += LayerActivationBytes(options.encoder, layer) + GrownBytes(layer.rows * layer.out) +
+             6 * LayerParameters(options.encoder, layer) * sizeof(float);
   }
   return bytes;
 }
@@ -80,6 +87,7 @@ uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) 
 LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
                          std::unique_ptr<GnnLayers> layers)
     : dim_(options.spec.dim),
+      spec_(options.encoder),
       fanouts_(options.encoder_fanouts),
       sample_seed_(MixSeed(options.seed, kNeighborStream)),
       topology_(std::move(topology)),
@@ -87,12 +95,13 @@ LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topolo
 
 Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, const LinkTrainOptions& options,
                                                        bool by_parts) {
-  GnnLayersOptions layers_options{.learning_rate = options.encoder_learning_rate,
+  GnnLayersOptions layers_options{.spec = options.encoder,
+                                  .widths = WidthsOf(options),
+                                  .learning_rate = options.encoder_learning_rate,
                                   .seed = MixSeed(options.seed, kWeightStream),
                                   .threads = options.compute_threads,
                                   .input_gradients = true,
                                   .split_products = true};
-  layers_options.widths.assign(options.encoder_fanouts.size() + 1, options.spec.dim);
   std::unique_ptr<Topology> topology;
   if (!by_parts) {
     QUARRY_TRY(topology, NeighborsOf(data));
@@ -142,21 +151,21 @@ Status LinkEncoder::Backward(const LinkNeighborhood& neighborhood, std::span<con
 }
 
 Status LinkEncoder::EncodeAll(std::vector<float>& values) {
-  return layers_->ForwardGraph(topology_->indptr(Adjacency::kCsc), topology_->indices(Adjacency::kCsc),
-                               values);
+  return ForwardGraph(*layers_, topology_->indptr(Adjacency::kCsc), topology_->indices(Adjacency::kCsc),
+                      values);
 }
 
 Result<std::unique_ptr<ScratchRows>> LinkEncoder::EncodeParts(
-    const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget, TaskPool& pool,
+    const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget,
     const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
     const std::function<Status(uint64_t done, uint64_t total)>& progress) {
   return quarry::EncodeParts({.partitioning = road.partitioning(),
                               .backend = road.backend(),
                               .scratch_folder = scratch_folder,
                               .layers = *layers_,
-                              .layer_count = static_cast<uint32_t>(fanouts_.size()),
+                              .spec = spec_,
                               .dim = dim_},
-                             budget, pool, read_nodes, progress);
+                             budget, read_nodes, progress);
 }
 
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
@@ -164,13 +173,16 @@ uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& count
   return BoundNeighborhood(options, counts, scored).nodes;
 }
 
-// Values and two moments of a weight and a bias of each layer, with the number of floats before each array,
-// behind the steps of Adam and a byte (docs/format.md, "Training states").
+// Values and two moments of the parameters of each layer, with the number of floats before each array, behind the steps of
+// Adam and a byte (docs/format.md, "Training states").
 uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options) {
   if (options.encoder_fanouts.empty()) return 0;
-  const uint64_t dim = options.spec.dim;
-  const uint64_t layer_bytes = 2 * sizeof(uint64_t) + (2 * dim + 1) * dim * sizeof(float);
-  return sizeof(uint64_t) + 1 + 3 * layer_bytes * options.encoder_fanouts.size();
+  uint64_t bytes = sizeof(uint64_t) + 1;
+  for (size_t l = 0; l < options.encoder_fanouts.size(); l++) {
+    bytes += 3 * (LayerParameterCount(options.encoder) * sizeof(uint64_t) +
+                  LayerParameters(options.encoder, BoundsOf(options, l)) * sizeof(float));
+  }
+  return bytes;
 }
 
 uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
@@ -181,12 +193,13 @@ uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& cou
                          scored * options.spec.dim * sizeof(float);
   if (counts.parts != nullptr) {
     const auto layers = static_cast<uint32_t>(options.encoder_fanouts.size());
-    return bytes + EncodePartsBytes(*counts.parts, options.spec.dim, layers, 1);
+    return bytes + EncodePartsBytes(*counts.parts, options.encoder, options.spec.dim, layers, 1);
   }
   const uint64_t neighbor_bytes = 2 * counts.train_edges * sizeof(NodeId);
   // While the lists are made, they are there twice.
   return bytes + (counts.nodes + 1) * sizeof(uint64_t) + neighbor_bytes +
-         IoBuffer::MappedBytes(neighbor_bytes) + EncodeAllBytes(counts.nodes, options.spec.dim);
+         IoBuffer::MappedBytes(neighbor_bytes) + counts.nodes * sizeof(RowId) +
+         ForwardGraphBytes(options.encoder, WidthsOf(options), counts.nodes);
 }
 
 }  // namespace quarry

@@ -1,4 +1,4 @@
-// LinkEncoder: GraphSAGE between the vectors of nodes and the decoder (dissertation §2.1, §3.4): the vectors
+// LinkEncoder: a graph neural network between the vectors of nodes and the decoder (dissertation §2.1, §3.4): the vectors
 // are its inputs, and its outputs, *representations*, are what the decoder scores. All three are trained.
 //
 // A node's neighbors are the other ends of its training edges, both ways; edges that are held out are not
@@ -71,7 +71,7 @@ class LinkEncoder {
   Status EncodeAll(std::vector<float>& values);
   // The same by parts (parted_encoder.h); sums are taken in another order.
   Result<std::unique_ptr<ScratchRows>> EncodeParts(
-      const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget, TaskPool& pool,
+      const PartitionedRoad& road, const std::string& scratch_folder, MemoryBudget& budget,
       const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
       const std::function<Status(uint64_t done, uint64_t total)>& progress);
 
@@ -85,6 +85,7 @@ class LinkEncoder {
   BatchView View(const LinkNeighborhood& neighborhood, std::span<const float> values) const;
 
   const uint32_t dim_;
+  const ModelSpec spec_;
   const std::vector<uint32_t> fanouts_;
   const uint64_t sample_seed_;
   const std::unique_ptr<Topology> topology_;  // of all training edges; null by parts
@@ -98,7 +99,7 @@ uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& count
 // The size of LinkEncoder::State; 0 without an encoder.
 uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options);
 
-// The most that an encoder holds, with the neighborhoods of the batches in flight and the two matrices of
+// The most that an encoder holds, with the neighborhoods of the batches in flight and the matrices of
 // EncodeAll, or what EncodeParts takes; 0 without one.
 uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);
 

@@ -35,7 +35,9 @@ std::string_view OptimizerName(OptimizerKind kind) {
 
 std::string EncoderSettings(const LinkTrainOptions& train) {
   if (train.encoder_fanouts.empty()) return "--encoder none";
-  return fmt::format("--encoder sage --fanout {} --encoder-lr {}", fmt::join(train.encoder_fanouts, ","),
+  // "--encoder" in place of "--model", and the model's own settings.
+  const std::string model = ToSettings(train.encoder).substr(std::string_view("--model ").size());
+  return fmt::format("--encoder {} --fanout {} --encoder-lr {}", model, fmt::join(train.encoder_fanouts, ","),
                      train.encoder_learning_rate);
 }
 

@@ -60,7 +60,7 @@ class LinkTask final : public EmbeddingTask {
       const std::string& scratch_folder, MemoryBudget& budget,
       const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
       const std::function<Status(uint64_t done, uint64_t total)>& progress) {
-    return encoder_->EncodeParts(*road_, scratch_folder, budget, pool_, read_nodes, progress);
+    return encoder_->EncodeParts(*road_, scratch_folder, budget, read_nodes, progress);
   }
 
   Status Prepare(EmbeddingItem& item) override;

@@ -291,6 +291,12 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
   for (const uint32_t fanout : fanouts) {
     QUARRY_RETURN_IF_ERROR(between("fanout", fanout, 1, NeighborSampler::kFanoutMax));
   }
+  if (!fanouts.empty()) {
+    QUARRY_RETURN_IF_ERROR(
+        CheckModel(options.encoder, static_cast<uint32_t>(fanouts.size()), options.spec.dim));
+    QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
+                                 options.encoder.attention_dropout, "0: an encoder drops nothing"));
+  }
   const float encoder_rate = options.encoder_learning_rate;
   QUARRY_RETURN_IF_ERROR(check(std::isfinite(encoder_rate) && encoder_rate > 0, "encoder learning rate",
                                encoder_rate, "above 0"));

@@ -15,15 +15,16 @@ namespace {
 
 constexpr int64_t kIgnoredLabel = -1;
 
-void SetThreads(unsigned threads) {
-  if (!SetBlasThreads(threads, threads) && !at::hasMKL()) {
+void SetThreads(unsigned threads, bool split_products) {
+  if (!SetBlasThreads(split_products ? 1 : threads, threads) && !at::hasMKL()) {
     LogWarn(
         "LibTorch's BLAS is neither OpenBLAS nor MKL, and may be 30 times slower; install "
         "libopenblas0-pthread");
   }
 }
 
-GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count) {
+GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
+                               bool split_products) {
   GnnLayersOptions layers{.spec = options.spec,
                           .learning_rate = options.learning_rate,
                           .weight_decay = options.weight_decay,
@@ -32,7 +33,8 @@ GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim
                           .row_norm = options.row_norm,
                           .seed = options.seed,
                           .degrees = options.degrees,
-                          .threads = options.torch_threads};
+                          .threads = options.torch_threads,
+                          .split_products = split_products};
   layers.widths.assign(options.layers, options.hidden);
   layers.widths.front() = feature_dim;
   layers.widths.push_back(class_count);
@@ -71,6 +73,7 @@ class NodeModelImpl final : public NodeModel {
   Status TakeState(std::span<const std::byte> state) override { return layers_->TakeState(state); }
   std::vector<NamedTensor> Weights() const override { return layers_->Weights(); }
   Status TakeWeights(std::span<const NamedTensor> weights) override { return layers_->TakeWeights(weights); }
+  GnnLayers& layers() override { return *layers_; }
   std::vector<std::span<float>> Parameters() override { return layers_->Parameters(); }
   std::vector<std::span<float>> Gradients() override { return layers_->Gradients(); }
   uint64_t activation_bytes() const override { return layers_->activation_bytes(); }
@@ -108,13 +111,13 @@ Result<float> NodeModel::TrainStep(const BatchView& batch, uint64_t dropout_seed
 }
 
 Result<std::unique_ptr<NodeModel>> NodeModel::Make(const TrainOptions& options, uint32_t feature_dim,
-                                                   uint32_t class_count) {
+                                                   uint32_t class_count, bool split_products) {
   QUARRY_RETURN_IF_ERROR(GuardTorch([&] {
-    SetThreads(options.torch_threads);
+    SetThreads(options.torch_threads, split_products);
     return Status::Ok();
   }));
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers,
-             GnnLayers::Make(LayersOptions(options, feature_dim, class_count)));
+             GnnLayers::Make(LayersOptions(options, feature_dim, class_count, split_products)));
   return std::unique_ptr<NodeModel>(std::make_unique<NodeModelImpl>(std::move(layers), class_count));
 }
 

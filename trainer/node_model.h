@@ -16,15 +16,17 @@
 
 namespace quarry {
 
+class GnnLayers;
+
 // Seeds that have a label.
 uint32_t CountLabelled(std::span<const int64_t> labels);
 
 class NodeModel {
  public:
   // Weights are drawn from options.seed (Glorot uniform), biases are 0. Sets the process's LibTorch and BLAS
-  // threads.
+  // threads. `split_products`: as GnnLayersOptions'.
   static Result<std::unique_ptr<NodeModel>> Make(const TrainOptions& options, uint32_t feature_dim,
-                                                 uint32_t class_count);
+                                                 uint32_t class_count, bool split_products = false);
   virtual ~NodeModel() = default;
 
   // Forward and backward: leaves the gradients of the mean loss over the seeds whose label is not -1, and
@@ -56,6 +58,7 @@ class NodeModel {
   virtual std::vector<NamedTensor> Weights() const = 0;
   virtual Status TakeWeights(std::span<const NamedTensor> weights) = 0;
 
+  virtual GnnLayers& layers() = 0;
   // As GnnLayers'; gradients likewise, of the last ComputeGradients.
   virtual std::vector<std::span<float>> Parameters() = 0;
   virtual std::vector<std::span<float>> Gradients() = 0;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
+#include "infer_layers.h"
 #include "node_model.h"
 #include "passes.h"
 #include "quarry/base/trace.h"
@@ -24,6 +26,8 @@ class PredictorImpl final : public Predictor {
   PredictorImpl(std::unique_ptr<NodeModel> model, const TrainOptions& options, uint32_t class_count)
       : model_(std::move(model)),
         class_count_(class_count),
+        layers_(options.layers),
+        norm_(options.row_norm),
         hidden_(options.layers > 1 ? options.hidden : 0) {}
 
   uint32_t class_count() const override { return class_count_; }
@@ -46,19 +50,39 @@ class PredictorImpl final : public Predictor {
     }
   }
 
+  Result<GraphPass> PredictGraph(
+      const GraphSource& source, PredictedRows rows, const PredictionSink& sink,
+      const std::function<Status(uint64_t done, uint64_t total)>& progress) override {
+    const uint32_t layers = rows == PredictedRows::kEmbeddings ? layers_ - 1 : layers_;
+    std::vector<NodeId> nodes;
+    return InferLayers(
+        model_->layers(), layers, source, norm_,
+        [&](NodeId first, std::span<const float> told) {
+          nodes.resize(told.size() / width(rows));
+          std::iota(nodes.begin(), nodes.end(), first);
+          return sink(nodes, rows == PredictedRows::kEmbeddings ? told : Probabilities(told));
+        },
+        [&](uint64_t done, uint64_t total) { return progress ? progress(done, total) : Status::Ok(); });
+  }
+
  private:
   Result<std::span<const float>> RowsOf(const BatchView& batch, PredictedRows rows) {
     QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch));
     if (rows == PredictedRows::kEmbeddings) return model_->embeddings();
+    return Probabilities(logits);
+  }
+
+  std::span<const float> Probabilities(std::span<const float> logits) {
     probabilities_.assign(logits.begin(), logits.end());
     for (size_t at = 0; at < probabilities_.size(); at += class_count_) {
       Softmax(std::span(probabilities_).subspan(at, class_count_));
     }
-    return std::span<const float>(probabilities_);
+    return probabilities_;
   }
 
   const std::unique_ptr<NodeModel> model_;
-  const uint32_t class_count_;
+  const uint32_t class_count_, layers_;
+  const RowNorm norm_;
   const uint32_t hidden_;
   std::vector<float> probabilities_;
 };
@@ -70,7 +94,7 @@ struct TrainedModel {
 };
 
 Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, const TrainOptions& options,
-                               uint32_t feature_dim) {
+                               uint32_t feature_dim, bool split_products) {
   QUARRY_TRY(const std::vector<std::byte> state, states.Read(run));
   const auto explain = [&](const Status& status) {
     return MakeStatus(status.code(), "{}: run \"{}\": {}", states.path(), run, status.message());
@@ -78,7 +102,7 @@ Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, con
   const Result<uint32_t> class_count = ClassCountOf(state);
   if (!class_count.ok()) return explain(class_count.status());
   TrainedModel trained{.model = nullptr, .class_count = *class_count};
-  QUARRY_TRY(trained.model, NodeModel::Make(options, feature_dim, *class_count));
+  QUARRY_TRY(trained.model, NodeModel::Make(options, feature_dim, *class_count, split_products));
   TrainProgress progress{.class_count = *class_count};
   if (const Status taken = DecodeTrainState(state, progress, *trained.model); !taken.ok())
     return explain(taken);
@@ -89,15 +113,17 @@ Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, con
 }  // namespace
 
 Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::string_view run,
-                                                   const TrainOptions& options, uint32_t feature_dim) {
-  QUARRY_TRY(TrainedModel trained, OpenModel(states, run, options, feature_dim));
+                                                   const TrainOptions& options, uint32_t feature_dim,
+                                                   bool split_products) {
+  QUARRY_TRY(TrainedModel trained, OpenModel(states, run, options, feature_dim, split_products));
   return std::unique_ptr<Predictor>(
       std::make_unique<PredictorImpl>(std::move(trained.model), options, trained.class_count));
 }
 
 Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string_view run,
                                              const TrainOptions& options, uint32_t feature_dim) {
-  QUARRY_TRY(const TrainedModel trained, OpenModel(states, run, options, feature_dim));
+  QUARRY_TRY(const TrainedModel trained,
+             OpenModel(states, run, options, feature_dim, /*split_products=*/false));
   return trained.model->Weights();
 }
 

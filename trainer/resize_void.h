@@ -1,4 +1,4 @@
-// Vectors that are filled anew for every batch.
+// Vectors that are filled anew for every batch, or range of nodes.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,12 @@ void ResizeVoid(std::vector<Value>& values, size_t count) {
     values.reserve(count + count / 8);
   }
   values.resize(count);
+}
+
+// Frees what `values` holds, which assigning an empty list would keep.
+template <typename Value>
+void GiveBack(std::vector<Value>& values) {
+  std::vector<Value>().swap(values);
 }
 
 }  // namespace quarry

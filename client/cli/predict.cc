@@ -12,11 +12,11 @@
 #include "npy_file.h"
 #include "opened_store.h"
 #include "option_values.h"
+#include "predict_output.h"
 #include "print_json.h"
-#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/import/dataset.h"
+#include "quarry/database.h"
 #include "quarry/trainer/predict.h"
 #include "remote_road.h"
 #include "remote_states.h"
@@ -28,12 +28,14 @@ namespace quarry::cli {
 namespace {
 
 enum class What : uint8_t { kClasses, kScores, kEmbeddings };
+enum class Inference : uint8_t { kSampled, kLayers };
 
 struct PredictArguments {
   std::string path, run = "node", split, nodes, out, ids, table, memory;
   LayoutFlags road;  // what differs from the run's
   bool has_fanouts = false, has_batch_size = false;
   What what = What::kClasses;
+  Inference inference = Inference::kSampled;
   unsigned torch_threads = 0;
   bool overwrite = false;
   bool json = false;
@@ -43,105 +45,7 @@ struct PredictReport {
   uint64_t nodes = 0;
   uint64_t labelled = 0;  // nodes among them that have a label
   uint64_t correct = 0;   // labelled nodes whose likeliest class it is
-};
-
-// The nodes of a file, in its order; each of them once.
-Result<std::vector<NodeId>> ReadNodes(const std::string& path, uint64_t node_count) {
-  SourceHints hints;
-  hints.train = path;  // a list of ids, or a mask
-  QUARRY_TRY(const Dataset source, OpenArrays(hints));
-  std::vector<NodeId> nodes;
-  std::vector<bool> seen(node_count);
-  std::vector<int64_t> piece(65536);
-  for (;;) {
-    QUARRY_TRY(const size_t count, source.train->Read(piece));
-    if (count == 0) return nodes;
-    for (size_t i = 0; i < count; ++i) {
-      const int64_t node = piece[i];
-      if (node < 0 || static_cast<uint64_t>(node) >= node_count) {
-        return MakeStatus(Code::kInvalidArgument, "{}: node {} is not one of the database's {}",
-                          source.train->Position(nodes.size()), node, node_count);
-      }
-      if (seen[static_cast<size_t>(node)]) {
-        return MakeStatus(Code::kInvalidArgument, "{}: node {} occurs twice; name each node once",
-                          source.train->Position(nodes.size()), node);
-      }
-      seen[static_cast<size_t>(node)] = true;
-      nodes.push_back(static_cast<NodeId>(node));
-    }
-  }
-}
-
-// Where predictions go, row by row, in the order of the nodes.
-class Output {
- public:
-  virtual ~Output() = default;
-  virtual Status Append(std::span<const NodeId> nodes, std::span<const float> rows) = 0;
-  virtual Status Finish() = 0;
-};
-
-class ArrayOutput final : public Output {
- public:
-  ArrayOutput(NpyFile file, bool classes) : file_(std::move(file)), classes_(classes) {}
-  Status Append(std::span<const NodeId> /*nodes*/, std::span<const float> rows) override {
-    if (!classes_) return file_.Append(std::as_bytes(rows));
-    const std::vector<int64_t> numbers(rows.begin(), rows.end());
-    return file_.Append(std::as_bytes(std::span(numbers)));
-  }
-  Status Finish() override { return file_.Finish(); }
-
- private:
-  NpyFile file_;
-  const bool classes_;
-};
-
-// Rows become durable together with the run that made them, in the checkpoint that names both.
-class TableOutput final : public Output {
- public:
-  TableOutput(client::Store& store, std::string table, std::string run)
-      : store_(store), table_(std::move(table)), run_(std::move(run)) {}
-  // A part of the predictions is worth nothing, and would be kept when the store closes.
-  ~TableOutput() override {
-    if (finished_) return;
-    if (const Status dropped = store_.DropEmbeddings(table_); !dropped.ok()) {
-      LogWarn("table \"{}\" is left behind with a part of the rows: {}", table_, dropped.message());
-    }
-  }
-
-  Status Append(std::span<const NodeId> nodes, std::span<const float> rows) override {
-    const size_t width = rows.size() / nodes.size();
-    std::vector<size_t> order(nodes.size());  // a block's ids ascend
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::sort(order, {}, [&](size_t i) { return nodes[i]; });
-    std::vector<uint64_t> ids;
-    for (const size_t i : order) ids.push_back(nodes[i]);
-    QUARRY_TRY(const std::unique_ptr<client::EmbeddingRows> block, store_.ReadEmbeddings(table_, ids));
-    float* to = block->arrays().values.data();
-    for (const size_t i : order) to = std::ranges::copy(rows.subspan(i * width, width), to).out;
-    const client::Store::Update update{.table = table_, .rows = block.get()};
-    QUARRY_TRY(const wire::EmbeddingsCommitted committed, store_.CommitEmbeddings(std::span(&update, 1)));
-    if (committed.stale_rows == 0) return Status::Ok();
-    return MakeStatus(Code::kBusy, "table \"{}\": somebody else writes to it; drop it, and predict again",
-                      table_);
-  }
-
-  Status Finish() override {
-    QUARRY_TRY(const client::Training run, store_.ReadTraining(run_));
-    const Status saved = store_
-                             .SaveTraining({.name = run_,
-                                            .settings = run.settings,
-                                            .config = run.config,
-                                            .state = run.state,
-                                            .with_embeddings = true})
-                             .status();
-    finished_ = saved.ok();
-    return saved;
-  }
-
- private:
-  client::Store& store_;
-  const std::string table_, run_;
-  bool finished_ = false;
+  GraphPass pass;         // of --inference layers
 };
 
 class Prediction {
@@ -156,19 +60,26 @@ class Prediction {
     trained_ = shape.trained;
     QUARRY_RETURN_IF_ERROR(Merge());
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, manifest_.node_count, spec_.direction, trained_.train));
-    QUARRY_TRY(predictor_, Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim));
+    QUARRY_TRY(predictor_,
+               Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim, by_layers()));
     if (arguments_.what == What::kEmbeddings && predictor_->width(PredictedRows::kEmbeddings) == 0) {
       return MakeStatus(Code::kUsage,
                         "run \"{}\" has one layer, and below it are the features themselves: there are "
                         "no embeddings",
                         arguments_.run);
     }
-    QUARRY_RETURN_IF_ERROR(CheckMemory(shape.feature_dim));
-    QUARRY_RETURN_IF_ERROR(OpenRoad());
+    if (by_layers()) {
+      QUARRY_RETURN_IF_ERROR(CheckLayers());
+      QUARRY_TRY(snapshot_, store_->TakeSnapshot());
+      QUARRY_TRY(properties_, LookUpProperties(*store_, *snapshot_));
+    } else {
+      QUARRY_RETURN_IF_ERROR(CheckMemory(shape.feature_dim));
+      QUARRY_RETURN_IF_ERROR(OpenRoad());
+    }
     QUARRY_TRY(std::vector<NodeId> nodes, Nodes());
     QUARRY_RETURN_IF_ERROR(WriteIds(nodes));
-    QUARRY_TRY(const std::unique_ptr<Output> output, OpenOutput(nodes.size()));
-    QUARRY_RETURN_IF_ERROR(PredictAll(nodes, *output));
+    QUARRY_TRY(const std::unique_ptr<PredictOutput> output, OpenOutput(nodes.size()));
+    QUARRY_RETURN_IF_ERROR(by_layers() ? PredictLayers(nodes, *output) : PredictAll(nodes, *output));
     QUARRY_RETURN_IF_ERROR(output->Finish());
     if (ids_) QUARRY_RETURN_IF_ERROR(ids_->Finish());
     return report_;
@@ -177,6 +88,8 @@ class Prediction {
   uint64_t width() const { return arguments_.what == What::kClasses ? 1 : predictor_->width(Rows()); }
 
  private:
+  bool by_layers() const { return arguments_.inference == Inference::kLayers; }
+
   PredictedRows Rows() const {
     return arguments_.what == What::kEmbeddings ? PredictedRows::kEmbeddings : PredictedRows::kScores;
   }
@@ -197,6 +110,29 @@ class Prediction {
     QUARRY_TRY(spec_.cache_bytes, ParseCache(arguments_.road.cache, feature_bytes));
     trained_.train.torch_threads = arguments_.torch_threads > 0 ? arguments_.torch_threads : ProcessorCount();
     return Status::Ok();
+  }
+
+  // What takes all neighbors alike cannot stand for samples that do not.
+  Status CheckLayers() const {
+    if (store_->database() == nullptr) {
+      return MakeStatus(Code::kUsage,
+                        "{}: --inference layers reads the database's files, and a server has them open: give "
+                        "its folder once the server is gone, or leave the option out",
+                        arguments_.path);
+    }
+    if (trained_.train.spec.needs_degrees()) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "run \"{}\" has --gcn-norm both, whose weights --inference layers does not have: leave the "
+          "option out",
+          arguments_.run);
+    }
+    if (!spec_.weighted) return Status::Ok();
+    return MakeStatus(
+        Code::kUnsupported,
+        "run \"{}\" draws neighbors by the weights of edges, and --inference layers takes all of "
+        "them alike: leave the option out",
+        arguments_.run);
   }
 
   Status CheckMemory(uint32_t feature_dim) const {
@@ -225,9 +161,10 @@ class Prediction {
   Result<std::vector<NodeId>> Nodes() const {
     if (!arguments_.nodes.empty()) return ReadNodes(arguments_.nodes, manifest_.node_count);
     if (!arguments_.split.empty()) {
-      std::vector<NodeId> nodes = road_->SplitNodes(arguments_.split == "train"   ? Split::kTrain
-                                                    : arguments_.split == "valid" ? Split::kValid
-                                                                                  : Split::kTest);
+      const Split split = arguments_.split == "train"   ? Split::kTrain
+                          : arguments_.split == "valid" ? Split::kValid
+                                                        : Split::kTest;
+      std::vector<NodeId> nodes = road_ ? road_->SplitNodes(split) : properties_.SplitNodes(split);
       if (nodes.empty()) {
         return MakeStatus(Code::kInvalidArgument, "{}: no node is in the split {}", arguments_.path,
                           arguments_.split);
@@ -246,13 +183,13 @@ class Prediction {
     return Status::Ok();
   }
 
-  Result<std::unique_ptr<Output>> OpenOutput(uint64_t rows) {
+  Result<std::unique_ptr<PredictOutput>> OpenOutput(uint64_t rows) {
     if (arguments_.table.empty()) {
       const bool classes = arguments_.what == What::kClasses;
       QUARRY_TRY(NpyFile file,
                  NpyFile::Create(arguments_.out, classes ? ElementType::kInt64 : ElementType::kFloat32, rows,
                                  classes ? 0 : width()));
-      return std::unique_ptr<Output>(std::make_unique<ArrayOutput>(std::move(file), classes));
+      return std::unique_ptr<PredictOutput>(MakeArrayOutput(std::move(file), classes));
     }
     if (arguments_.overwrite && manifest_.FindEmbedding(arguments_.table) != nullptr) {
       QUARRY_RETURN_IF_ERROR(store_->DropEmbeddings(arguments_.table));
@@ -262,11 +199,11 @@ class Prediction {
                                                                        .dim = static_cast<uint32_t>(width()),
                                                                        .optimizer = OptimizerKind::kSgd,
                                                                        .init_scale = 0}));
-    return std::unique_ptr<Output>(std::make_unique<TableOutput>(*store_, arguments_.table, arguments_.run));
+    return std::unique_ptr<PredictOutput>(MakeTableOutput(*store_, arguments_.table, arguments_.run));
   }
 
   // In pieces of whole batches, as large as a request of the store may be.
-  Status PredictAll(std::span<const NodeId> nodes, Output& output) {
+  Status PredictAll(std::span<const NodeId> nodes, PredictOutput& output) {
     QUARRY_TRY(const wire::Description description, store_->Describe());
     const bool by_name = !arguments_.split.empty();  // such a request names the split
     const uint64_t piece =
@@ -289,14 +226,60 @@ class Prediction {
     return Status::Ok();
   }
 
-  Status Take(std::span<const NodeId> nodes, std::span<const float> rows, Output& output) {
+  // Rows come by ascending nodes; those of a list in another order stay in memory until all are there.
+  Status PredictLayers(std::span<const NodeId> nodes, PredictOutput& output) {
+    Database& database = *store_->database();
+    const uint64_t width = predictor_->width(Rows());
+    std::vector<size_t> order(nodes.size());
+    std::iota(order.begin(), order.end(), 0);
+    const bool ascends = std::ranges::is_sorted(nodes);
+    if (!ascends) std::ranges::sort(order, {}, [&](size_t i) { return nodes[i]; });
+    QUARRY_TRY(const auto reserved,
+               database.budget().Reserve(ascends ? 0 : nodes.size() * width * sizeof(float),
+                                         "rows in the order of --nodes, which does not ascend"));
+    std::vector<float> held(ascends ? 0 : nodes.size() * width);
+    std::vector<NodeId> some;
+    std::vector<float> of_them;
+    size_t next = 0;
+    ProgressBar bar;
+    QUARRY_TRY(report_.pass,
+               predictor_->PredictGraph(
+                   {.store = database.store(),
+                    .budget = database.budget(),
+                    .feature_table = spec_.feature_table,
+                    .topology = spec_.topology,
+                    .direction = spec_.direction},
+                   Rows(),
+                   [&](std::span<const NodeId> told, std::span<const float> rows) -> Status {
+                     some.clear();
+                     of_them.clear();
+                     for (size_t i = 0; i < told.size() && next < order.size(); ++i) {
+                       if (nodes[order[next]] != told[i]) continue;
+                       const auto row = rows.subspan(i * width, width);
+                       if (!ascends) std::ranges::copy(row, held.begin() + order[next] * width);
+                       some.push_back(told[i]);
+                       of_them.insert(of_them.end(), row.begin(), row.end());
+                       ++next;
+                     }
+                     return ascends && !some.empty() ? Take(some, of_them, output) : Status::Ok();
+                   },
+                   [&](uint64_t done, uint64_t total) -> Status {
+                     bar.Show("predicting", done, total, " rows");
+                     if (!Interrupted()) return Status::Ok();
+                     return MakeStatus(Code::kCancelled,
+                                       "interrupted after {} of {} rows; nothing was written", done, total);
+                   }));
+    return ascends ? Status::Ok() : Take(nodes, held, output);
+  }
+
+  Status Take(std::span<const NodeId> nodes, std::span<const float> rows, PredictOutput& output) {
     report_.nodes += nodes.size();
     if (ids_) {
       const std::vector<int64_t> numbers(nodes.begin(), nodes.end());
       QUARRY_RETURN_IF_ERROR(ids_->Append(std::as_bytes(std::span(numbers))));
     }
     if (arguments_.what == What::kEmbeddings) return output.Append(nodes, rows);
-    const std::span<const int64_t> labels = road_->labels();
+    const std::span<const int64_t> labels = road_ ? road_->labels() : properties_.labels;
     const size_t width = predictor_->class_count();
     std::vector<float> classes;
     for (size_t i = 0; i < nodes.size(); ++i) {
@@ -317,7 +300,8 @@ class Prediction {
   RoadSpec spec_;
   std::unique_ptr<Predictor> predictor_;
   std::unique_ptr<client::Snapshot> snapshot_;
-  std::unique_ptr<RemoteRoad> road_;
+  std::unique_ptr<RemoteRoad> road_;  // null by layers
+  NodeProperties properties_;         // by layers
   std::optional<NpyFile> ids_;
   PredictReport report_;
 };
@@ -330,6 +314,19 @@ Status CheckArguments(const PredictArguments& arguments) {
     return Status(Code::kUsage, "--overwrite is about tables: a file is replaced in any case; leave it out");
   }
   return ParseCache(arguments.road.cache, 1024 * kGiB).status();  // the features' size comes later
+}
+
+void PrintPass(const GraphPass& pass) {
+  const LayerPass sum = pass.Sum();
+  const uint64_t read = sum.read_bytes() + pass.sample_bytes;
+  const auto times = [&](uint64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(1, sum.least_bytes));
+  };
+  Print(
+      "layers: {} read, {:.2f} times the rows of each layer and its edges once ({}); predicted {:.2f}; {} "
+      "written\n",
+      FormatBytes(read), times(read), FormatBytes(sum.least_bytes), times(sum.predicted_bytes),
+      FormatBytes(sum.written_bytes));
 }
 
 Status RunPredict(PredictArguments& arguments) {
@@ -349,6 +346,14 @@ Status RunPredict(PredictArguments& arguments) {
                                    {"columns", prediction.width()},
                                    {"labelled_nodes", report.labelled}};
     if (scored) json["accuracy"] = accuracy;
+    if (arguments.inference == Inference::kLayers) {
+      const LayerPass sum = report.pass.Sum();
+      json["layers"] = {{"ranges", sum.ranges},
+                        {"least_bytes", sum.least_bytes},
+                        {"predicted_bytes", sum.predicted_bytes},
+                        {"read_bytes", sum.read_bytes() + report.pass.sample_bytes},
+                        {"written_bytes", sum.written_bytes}};
+    }
     json["seconds"] = seconds;
     json["peak_rss_bytes"] = PeakRssBytes();
     PrintJson(json);
@@ -356,6 +361,7 @@ Status RunPredict(PredictArguments& arguments) {
   }
   Print("{}: {} rows of {} in {:.2f} s{}\n", where, report.nodes, prediction.width(), seconds,
         scored ? fmt::format("; accuracy {:.4f} on {} labelled nodes", accuracy, report.labelled) : "");
+  if (arguments.inference == Inference::kLayers) PrintPass(report.pass);
   return Status::Ok();
 }
 
@@ -364,6 +370,7 @@ Status RunPredict(PredictArguments& arguments) {
 void AddPredict(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("predict", kPredictDescription);
   auto arguments = std::make_shared<PredictArguments>();
+  const auto sampled_only = std::make_shared<std::vector<CLI::Option*>>();
   verb->add_option("DB", arguments->path, kAddressHelp)->required();
   verb->add_option("--run", arguments->run, "the training run whose model predicts (quarry train --run)")
       ->type_name("NAME")
@@ -380,6 +387,10 @@ void AddPredict(CLI::App& app, Action& action) {
       verb, "--what", arguments->what,
       {{"classes", What::kClasses}, {"scores", What::kScores}, {"embeddings", What::kEmbeddings}},
       "the likeliest class (default), the probability of each class, or what the last layer is given");
+  AddChoice<Inference>(verb, "--inference", arguments->inference,
+                       {{"sampled", Inference::kSampled}, {"layers", Inference::kLayers}},
+                       "over sampled neighbors (default), or layer by layer over all nodes and all of their "
+                       "neighbors, out of core");
   verb->add_option("--out", arguments->out,
                    ".npy to write, a row for each node; classes are a vector of int64")
       ->type_name("FILE");
@@ -398,15 +409,18 @@ void AddPredict(CLI::App& app, Action& action) {
   CLI::Option* const batch_size = verb->add_option("--batch-size", arguments->road.road.batch_size,
                                                    "nodes at a time (default: the run's)")
                                       ->check(WholeFrom(1, 1e12, "a number of nodes from 1 on", "1024"));
-  verb->add_option("--cache", arguments->road.cache,
-                   "rows that stay in memory: a size, or a share of the feature bytes; auto: 10%")
-      ->capture_default_str();
+  CLI::Option* const cache =
+      verb->add_option("--cache", arguments->road.cache,
+                       "rows that stay in memory: a size, or a share of the feature bytes; auto: 10%")
+          ->capture_default_str();
+  for (CLI::Option* const sampled : {fanouts, batch_size, cache}) sampled_only->push_back(sampled);
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_option("--torch-threads", arguments->torch_threads, "of LibTorch; default: processors");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
-      "Neighbors are sampled as in training's test. A run is kept by `quarry train --run NAME`; SQL searches "
+      "Neighbors are sampled as in training's test, or, by layers, all of them. A run is kept by `quarry "
+      "train --run NAME`; SQL searches "
       "a table:\n"
       "ORDER BY vec_l2(vector, ?).\n"
       "Example: quarry predict db/ --run sage --split test --out classes.npy --ids nodes.npy\n"
@@ -414,7 +428,14 @@ void AddPredict(CLI::App& app, Action& action) {
   verb->callback([arguments, fanouts, batch_size, &action] {
     arguments->has_fanouts = fanouts->count() > 0;
     arguments->has_batch_size = batch_size->count() > 0;
-    action = [arguments] { return RunPredict(*arguments); };
+    action = [arguments, sampled_only]() -> Status {
+      for (const CLI::Option* const option : *sampled_only) {
+        if (arguments->inference == Inference::kSampled || option->count() == 0) continue;
+        return MakeStatus(Code::kUsage, "{} is of --inference sampled: leave one of the two out",
+                          option->get_name());
+      }
+      return RunPredict(*arguments);
+    };
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "config_file.h"
@@ -14,11 +16,11 @@
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kSharedOptions[] = {"DB",       "--task",    "--epochs",    "--patience",
-                                               "--lr",     "--seed",    "--json",      "--batch-size",
-                                               "--memory", "--threads", "--ordered",   "--fanout",
-                                               "--run",    "--resume",  "--overwrite", "--checkpoint-every",
-                                               "--trace",  "--inline",  "--road"};
+constexpr std::string_view kSharedOptions[] = {
+    "DB",     "--task",       "--epochs",    "--patience",         "--lr",      "--seed",
+    "--json", "--batch-size", "--memory",    "--threads",          "--ordered", "--fanout",
+    "--run",  "--resume",     "--overwrite", "--checkpoint-every", "--trace",   "--inline",
+    "--road", "--heads",      "--aggregator"};
 // In help: the options of the road, which both tasks have.
 constexpr const char* kPartsGroup = "Part by part (--road partitioned)";
 
@@ -43,11 +45,26 @@ void TakeSharedOptions(const CLI::App& verb, LinkTrainOptions& train) {
 }
 
 // One layer by default, as the dissertation's link prediction has it (§3.4).
-Status TakeFanouts(const CLI::App& verb, LinkArguments& arguments) {
-  if (arguments.has_encoder) {
-    arguments.train.encoder_fanouts = SharedOption(verb, "--fanout", std::vector<uint32_t>{20});
+Status TakeEncoder(const CLI::App& verb, LinkArguments& arguments) {
+  LinkTrainOptions& train = arguments.train;
+  if (arguments.encoder) {
+    train.encoder.model = *arguments.encoder;
+    train.encoder_fanouts = SharedOption(verb, "--fanout", std::vector<uint32_t>{20});
   } else if (verb.count("--fanout") > 0) {
     return Status(Code::kUsage, "--fanout is of an encoder, and there is none: give --encoder sage too");
+  }
+  for (const ModelField& field : ModelFields()) {
+    const std::string option = fmt::format("--{}", field.name);
+    if (!field.only_of || verb.count(option) == 0) continue;
+    if (field.only_of != arguments.encoder) {
+      return MakeStatus(Code::kUsage, "{} is of --encoder {}, and this is --encoder {}", option,
+                        quarry::NameOf(*field.only_of),
+                        arguments.encoder ? quarry::NameOf(*arguments.encoder) : "none");
+    }
+    field.take(verb.get_option(option)->as<std::string>(), train.encoder);
+  }
+  if (train.encoder.needs_degrees()) {
+    return Status(Code::kUsage, "--gcn-norm both is of node classification: an encoder has --gcn-norm right");
   }
   return Status::Ok();
 }
@@ -151,9 +168,14 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                          "what scores an edge (default distmult); dot has no vectors for relations")
       ->group(kLinkGroup);
   add("--dim", train.spec.dim, "floats of a node's vector");
-  AddChoice<bool>(verb, "--encoder", arguments.has_encoder, {{"none", false}, {"sage", true}},
-                  "GraphSAGE between vectors and decoder, over --fanout neighbors (default 20) by training "
-                  "edges (default none)")
+  AddChoice<std::optional<GnnKind>>(verb, "--encoder", arguments.encoder,
+                                    {{"none", std::nullopt},
+                                     {"sage", GnnKind::kSage},
+                                     {"gcn", GnnKind::kGcn},
+                                     {"gat", GnnKind::kGat},
+                                     {"gin", GnnKind::kGin}},
+                                    "layers between vectors and decoder, as --model has them, over --fanout "
+                                    "neighbors (default 20) by training edges (default none)")
       ->group(kLinkGroup);
   add("--encoder-lr", train.encoder_learning_rate, "of the encoder's weights, which Adam steps");
   AddChoice<LinkLoss>(verb, "--loss", train.spec.loss,
@@ -221,7 +243,7 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   LinkTrainOptions& train = arguments.train;
   QUARRY_RETURN_IF_ERROR(CheckTaskOptions(verb, "link"));
   TakeSharedOptions(verb, train);
-  QUARRY_RETURN_IF_ERROR(TakeFanouts(verb, arguments));
+  QUARRY_RETURN_IF_ERROR(TakeEncoder(verb, arguments));
   QUARRY_TRY(arguments.shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   arguments.path = verb.get_option("DB")->as<std::string>();

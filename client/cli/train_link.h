@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,7 +30,7 @@ inline constexpr std::string_view kPartitionedRoad = "partitioned";
 
 struct LinkArguments {
   LinkTrainOptions train;
-  bool has_encoder = false;
+  std::optional<GnnKind> encoder;
   std::string valid_share = "0", test_share = "0";
   bool save = false;
   bool partitioned = false;

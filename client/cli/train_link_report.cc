@@ -82,7 +82,7 @@ void AddTables(const LinkRun* run, const std::optional<LinkPlace>& start, Json& 
 void AddSettings(const LinkTrainOptions& train, Json& json) {
   json["decoder"] = DecoderName(train.spec.decoder);
   json["dim"] = train.spec.dim;
-  json["encoder"] = train.encoder_fanouts.empty() ? "none" : "sage";
+  json["encoder"] = train.encoder_fanouts.empty() ? "none" : quarry::NameOf(train.encoder.model);
   json["fanout"] = train.encoder_fanouts;
   json["encoder_lr"] = train.encoder_learning_rate;
   json["loss_function"] = LinkLossName(train.spec.loss);

@@ -2,7 +2,7 @@
 # Link prediction by parts on FB15k-237 with a buffer of a quarter: the filtered test MRR of training on all edges at once, and of
 # COMET's and BETA's order, after as many epochs (Waleffe, Table 5.4). A command that is stopped goes on where it was, and one that
 # is given more seeds keeps those that are done (sets.sh).
-# usage: ./dev bench partition_link [EPOCHS (10)] [SEEDS (1 2 3)] [ENCODERS (none sage)]
+# usage: ./dev bench partition_link [EPOCHS (10)] [SEEDS (1 2 3)] [ENCODERS (none sage), of none, sage, gat, gcn and gin]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/bench/sets.sh
@@ -15,7 +15,11 @@ train() {  # ENCODER ORDER SEED
   local options=(--task link --embedding-mode sync --epochs "$epochs" --valid-every 0 --seed "$3" --json)
   [ "$2" = memory ] || options+=(--road partitioned --partition-order "$2" --buffer 4)
   [ "$2" = comet ] && options+=(--logical 8)
-  [ "$1" = sage ] && options+=(--encoder sage --fanout 20)
+  case $1 in
+    none) ;;
+    gat) options+=(--encoder gat --fanout 10) ;;  # as the paper's
+    *) options+=(--encoder "$1" --fanout 20) ;;
+  esac
   once "$epochs-$1-$2-$3" "$quarry" train "$folder/fb15k-237.db" "${options[@]}"
 }
 

@@ -1039,7 +1039,17 @@ TEST_F(CliTest, LinkPredictionEncodesNeighborhoods) {
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_LT(json::parse(lines[3])["loss"].get<double>(), json::parse(lines[0])["loss"].get<double>());
   EXPECT_EQ(json::parse(lines[4])["summary"]["encoder"], "sage");
-  EXPECT_THAT(Refused("train kg --task link --encoder gat", 2), HasSubstr("gat"));
+  for (const std::string encoder : {"gat --heads 2", "gcn", "gin", "sage --aggregator max"}) {
+    const Outcome other =
+        Run("train kg --task link --encoder " + encoder + " --fanout 5 --dim 16 --epochs 1 --json");
+    ASSERT_EQ(other.exit_code, 0) << other.err;
+    EXPECT_EQ(json::parse(Lines(other.out).back())["summary"]["encoder"],
+              encoder.substr(0, encoder.find(' ')));
+  }
+  EXPECT_THAT(Refused("train kg --task link --encoder rgcn", 2), HasSubstr("rgcn"));
+  EXPECT_THAT(Refused("train kg --task link --encoder gcn --heads 2", 2),
+              HasSubstr("--heads is of --encoder gat"));
+  EXPECT_THAT(Refused("train kg --task link --heads 2", 2), HasSubstr("--heads is of --encoder gat"));
 }
 
 TEST_F(CliTest, LinkPredictionHoldsEdgesOutOfAGraphWithoutTriples) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -87,6 +90,59 @@ TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
       EXPECT_EQ(accuracy, live["test_accuracy"]);
     }
   }
+}
+
+// The elements of a .npy file of version 1, as they lie there.
+template <typename T>
+std::vector<T> Elements(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const size_t begin = 10 + static_cast<unsigned char>(bytes[8]) + 256 * static_cast<unsigned char>(bytes[9]);
+  std::vector<T> elements((bytes.size() - begin) / sizeof(T));
+  std::memcpy(elements.data(), bytes.data() + begin, elements.size() * sizeof(T));
+  return elements;
+}
+
+// Samples that take all neighbors.
+TEST_P(ModelsCliTest, LayersPredictWhatSamplesOfAllNeighborsDo) {
+  const std::string model = GetParam();
+  Summary("train db " + model + kSettings + "--road live --run layers");
+  const std::string predict = "predict db --run layers --what scores --json ";
+  const std::string layers = "--inference layers ";
+  RunJson(predict + "--fanout 1024,1024 --batch-size 500 --out sampled.npy");
+  const json report = RunJson(predict + layers + "--memory 64MiB --out layers.npy");
+  const std::vector<float> sampled = Elements<float>(Path("sampled.npy")),
+                           all = Elements<float>(Path("layers.npy"));
+  ASSERT_EQ(all.size(), 3000u * 4);
+  ASSERT_EQ(sampled.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_NEAR(all[i], sampled[i], 1e-4) << i;
+  EXPECT_EQ(report["layers"]["ranges"], 2);
+  EXPECT_GE(report["layers"]["read_bytes"], report["layers"]["least_bytes"]);
+
+  // Some of the nodes, in another order; a split, and a table.
+  Write("some.csv", "7\n2999\n0\n1500\n");
+  RunJson(predict + layers + "--nodes some.csv --out some.npy");
+  const std::vector<float> some = Elements<float>(Path("some.npy"));
+  ASSERT_EQ(some.size(), 4u * 4);
+  const size_t nodes[] = {7, 2999, 0, 1500};
+  for (size_t i = 0; i < some.size(); ++i) EXPECT_EQ(some[i], all[nodes[i / 4] * 4 + i % 4]) << i;
+  const json split = RunJson(predict + layers + "--split test --ids ids.npy --out test.npy");
+  const std::vector<int64_t> ids = Elements<int64_t>(Path("ids.npy"));
+  const std::vector<float> test = Elements<float>(Path("test.npy"));
+  ASSERT_EQ(test.size(), ids.size() * 4);
+  for (size_t i = 0; i < test.size(); ++i) {
+    EXPECT_EQ(test[i], all[static_cast<size_t>(ids[i / 4]) * 4 + i % 4]) << i;
+  }
+  EXPECT_GT(split["accuracy"].get<double>(), 0.3);
+  EXPECT_EQ(RunJson("predict db --run layers --what embeddings --table vectors --overwrite --json " +
+                    layers)["columns"],
+            16);
+
+  const Outcome text = Run("predict db --run layers --out classes.npy " + layers);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("times the rows of each layer and its edges once"));
+  EXPECT_THAT(Run("predict db --run layers --out classes.npy --fanout 3,3 " + layers).err,
+              HasSubstr("--fanout is of --inference sampled"));
 }
 
 // The model is a part of a run's settings.

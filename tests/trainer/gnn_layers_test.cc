@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "graph_memory.h"
 #include "matrix.h"
 #include "plain_sage.h"
 #include "random_block.h"
@@ -127,7 +128,7 @@ TEST(GnnLayers, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
       last = RunBlock(*layers, problem);
       ASSERT_OK(layers->Step());
     }
-    ASSERT_OK(layers->ForwardGraph(indptr, indices, rows));
+    ASSERT_OK(ForwardGraph(*layers, indptr, indices, rows));
     if (threads == 1) {
       state = layers->State();
       gradients = last;
@@ -156,7 +157,7 @@ TEST(GnnLayers, AWholeGraphIsABlockOfAllItsNodes) {
                    .dim = kDim,
                    .slots = slots};
   const auto layers = MakeLayers(WidthOptions({kDim, 12, 6}));
-  ASSERT_OK(layers->ForwardGraph(indptr, block.indices, rows));
+  ASSERT_OK(ForwardGraph(*layers, indptr, block.indices, rows));
   ASSERT_OK(layers->Forward(view, std::nullopt));
   const std::span<const float> outputs = layers->output();
   ASSERT_EQ(rows.size(), outputs.size());

@@ -12,6 +12,7 @@
 
 #include "fake_road.h"
 #include "gnn_layers.h"
+#include "graph_memory.h"
 #include "matrix.h"
 #include "node_model.h"
 #include "plain_gnn.h"
@@ -409,23 +410,35 @@ TEST_P(GnnModels, WeightsGoOutAndInByTheirNames) {
   }
 }
 
-TEST_P(GnnModels, AWholeGraphGoesThroughSageWithTheMeanAlone) {
-  const std::vector<uint64_t> indptr = {0, 1, 2};
-  const std::vector<NodeId> indices = {1, 0};
-  for (const RowNorm norm : {RowNorm::kNone, RowNorm::kL2}) {
-    const auto layers = GnnLayers::Make({.spec = GetParam(), .widths = {3, 8, 4}, .row_norm = norm}).value();
-    std::vector<float> rows(6, 1.0F), outputs(16);
-    const std::vector<float> inputs(12, 1.0F);
-    const Status graph = layers->ForwardGraph(indptr, indices, rows);
-    const Status tile = layers->ForwardTile(0, inputs, outputs);
-    if (GetParam() == ModelSpec{} && norm == RowNorm::kNone) {
-      EXPECT_OK(graph);
-      EXPECT_OK(tile);
-      continue;
+// As a block all of whose nodes are seeds, with all neighbors.
+TEST_P(GnnModels, AWholeGraphIsABlockOfAllItsNodes) {
+  constexpr uint32_t kNodes = 700;
+  const GnnProblem problem(4, {kNodes, kNodes}, 10, 3);
+  Block block = problem.block;
+  const std::vector<uint64_t> indptr(block.indptr.begin(), block.indptr.end());
+  block.hop_offsets.assign(3, kNodes);
+  BatchView view = block.view();
+  view.features = problem.view().features;
+  std::vector<float> whole, of_one;
+  for (const unsigned threads : {1U, 3U}) {
+    const auto layers =
+        GnnLayers::Make(
+            {.spec = GetParam(), .widths = {10, 8, 4}, .threads = threads, .split_products = true})
+            .value();
+    whole.clear();
+    for (uint32_t v = 0; v < kNodes; v++) {
+      const auto* row = reinterpret_cast<const float*>(view.features.Row(v));
+      whole.insert(whole.end(), row, row + 10);
     }
-    EXPECT_EQ(graph.code(), Code::kInternal);
-    EXPECT_EQ(tile.code(), Code::kInternal);
-    EXPECT_EQ(rows, std::vector<float>(6, 1.0F));
+    ASSERT_OK(ForwardGraph(*layers, indptr, block.indices, whole));
+    if (threads == 1) of_one = whole;
+    EXPECT_EQ(whole, of_one);
+    ASSERT_OK(layers->Forward(view, std::nullopt));
+    ASSERT_EQ(layers->output().size(), whole.size());
+    for (size_t i = 0; i < whole.size(); i++) {
+      const float value = layers->output()[i];
+      ASSERT_NEAR(whole[i], value, 1e-5 * std::max(1.0F, std::abs(value))) << i;
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "embedding/trained_tables.h"
@@ -238,12 +239,19 @@ TEST_F(PartitionedRunTest, AnEncoderRanksByPartsAsInMemory) {
   all.insert(all.end(), data_.valid.begin(), data_.valid.end());
   all.insert(all.end(), data_.test.begin(), data_.test.end());
   const KnownEdges known(all);
-  for (const std::vector<uint32_t>& fanouts : {std::vector<uint32_t>{5}, std::vector<uint32_t>{4, 3}}) {
+  const std::pair<ModelSpec, std::vector<uint32_t>> encoders[] = {
+      {{}, {5}},
+      {{}, {4, 3}},
+      {{.model = GnnKind::kGat, .heads = 2}, {4, 3}},
+      {{.model = GnnKind::kGcn}, {5}},
+  };
+  for (const auto& [encoder_spec, fanouts] : encoders) {
     LinkTrainOptions train = Training();
+    train.encoder = encoder_spec;
     train.encoder_fanouts = fanouts;
     train.epochs = 2;
     train.compute_threads = 2;
-    SCOPED_TRACE(fmt::format("{} layers, seed {}", fanouts.size(), train.seed));
+    SCOPED_TRACE(fmt::format("{}, {} layers, seed {}", ToSettings(encoder_spec), fanouts.size(), train.seed));
     LinkRunOptions options = Options();
     options.start = Start::kOverwrite;
     // Training edges are in parts alone.

@@ -21,6 +21,7 @@
 #include "quarry/pipeline/embedding_pipeline.h"
 #include "quarry/storage/store.h"
 #include "quarry/trainer/link.h"
+#include "quarry/trainer/model_spec.h"
 
 namespace quarry {
 
@@ -28,9 +29,10 @@ class LinkRun;
 
 struct LinkTrainOptions {
   LinkSpec spec;
-  // An encoder between the vectors and the decoder: GraphSAGE of spec.dim wide layers, one for each of these
+  // An encoder between the vectors and the decoder: layers of this model, spec.dim wide, one for each of these
   // numbers of neighbors, from the scored nodes outwards. Neighbors are the other ends of training edges,
   // both ways. Empty: the decoder scores the vectors themselves.
+  ModelSpec encoder;
   std::vector<uint32_t> encoder_fanouts;
   float encoder_learning_rate = 0.001F;  // Adam's rate for the encoder's weights
   uint32_t batch_edges = 1000;

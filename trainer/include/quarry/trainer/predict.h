@@ -1,4 +1,5 @@
-// Predictor: a trained model of node classification, asked about any nodes, by sampled inference over any road.
+// Predictor: a trained model of node classification, asked about any nodes, by sampled inference over any road, or about
+// all of a graph's nodes, layer by layer.
 //
 // Samples are those of training's test pass. So over the road that the run was trained on, and over its test
 // nodes, predictions have the accuracy that training reported.
@@ -16,6 +17,7 @@
 #include "quarry/format/types.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/storage/training_state.h"
+#include "quarry/trainer/graph_pass.h"
 #include "quarry/trainer/train.h"
 
 namespace quarry {
@@ -39,10 +41,12 @@ Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string
 class Predictor {
  public:
   // The model of the run's last checkpoint, with the weights that were tested. `options` has layers, hidden and
-  // row_norm as the run had them, and torch_threads. kNotFound where there is no such run; kCorruption for a run
+  // row_norm as the run had them, and torch_threads. `split_products`: PredictGraph gives the same bits for any number of
+  // them, and Predict too. kNotFound where there is no such run; kCorruption for a run
   // of another task, and for weights of another model than one that takes `feature_dim` columns.
   static Result<std::unique_ptr<Predictor>> Open(TrainingStates& states, std::string_view run,
-                                                 const TrainOptions& options, uint32_t feature_dim);
+                                                 const TrainOptions& options, uint32_t feature_dim,
+                                                 bool split_products = false);
   virtual ~Predictor() = default;
 
   virtual uint32_t class_count() const = 0;
@@ -55,6 +59,12 @@ class Predictor {
   virtual Status Predict(Road& road, std::vector<NodeId> nodes, PredictedRows rows,
                          const PredictionSink& sink,
                          const std::function<Status(uint64_t done, uint64_t total)>& progress = {}) = 0;
+
+  // The rows of all nodes, ascending, from all of their neighbors (graph_pass.h). `progress` is told of nodes done and in
+  // all, of each layer. Errors of the sink, of progress, and as graph_pass.h's; kOutOfBudget. REQUIRES: width(rows) > 0.
+  virtual Result<GraphPass> PredictGraph(
+      const GraphSource& source, PredictedRows rows, const PredictionSink& sink,
+      const std::function<Status(uint64_t done, uint64_t total)>& progress = {}) = 0;
 };
 
 }  // namespace quarry
