@@ -234,13 +234,6 @@ TypeKernels KernelsOf(ElementType type) {
   }
 }
 
-QUARRY_KERNEL void AggregateFloat32Graph(const FeatureView& view, const uint64_t* indptr,
-                                         const NodeId* indices, size_t edge_count, uint32_t begin,
-                                         uint32_t end, float* out) {
-  AggregateRange<ElementType::kFloat32, false>(view, RowNorm::kNone, {}, indptr, indices, edge_count, begin,
-                                               end, out);
-}
-
 // Columns of a source's gradient that are summed at a time, in a buffer that stays in the first-level cache.
 constexpr uint32_t kBackwardColumns = 256;
 
@@ -345,15 +338,6 @@ void Aggregate(Gathering gathering, const FeatureView& view, RowNorm norm, std::
 
 void DecodeRows(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end, float* out) {
   KernelsOf(view.element_type).decode(view, norm, begin, end, out);
-}
-
-void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> indptr,
-                    std::span<const NodeId> indices, uint32_t begin, uint32_t end, float* out) {
-  assert(end < indptr.size() && indptr[end] <= indices.size());
-  const FeatureView view = {.rows = std::as_bytes(std::span(rows, (indptr.size() - 1) * dim)),
-                            .stride_bytes = dim * sizeof(float),
-                            .dim = dim};
-  AggregateFloat32Graph(view, indptr.data(), indices.data(), indices.size(), begin, end, out);
 }
 
 void Transpose(Gathering gathering, std::span<const uint32_t> indptr, std::span<const uint32_t> indices,

@@ -107,6 +107,12 @@ class GnnLayersImpl final : public GnnLayers {
 
   void SetLearningRate(double rate) override { learning_rate_ = rate; }
 
+  Status CheckGraph() const override {
+    if (!options_.spec.needs_degrees()) return Status::Ok();
+    return MakeStatus(Code::kUnsupported, "a whole graph does not go through layers that are \"{}\"",
+                      ToSettings(options_.spec));
+  }
+
   GraphLayer ForGraph(uint32_t l, GraphOrder order) override {
     Layer& layer = *levels_[l].layer;
     return GraphLayer(layer, work_, order, [this, l, &layer](std::span<float> rows) {

@@ -76,7 +76,9 @@ class GnnLayers {
   // Of the steps from now on; the options' until it is called.
   virtual void SetLearningRate(double rate) = 0;
 
-  // Layer `l` of a whole graph, without dropout. REQUIRES: as GraphLayer's.
+  // kUnsupported of layers that a whole graph does not go through: GCN's whose norm asks for the degrees of neighbors.
+  virtual Status CheckGraph() const = 0;
+  // Layer `l` of a whole graph, without dropout. REQUIRES: CheckGraph, and as GraphLayer's.
   virtual GraphLayer ForGraph(uint32_t l, GraphOrder order) = 0;
   virtual uint32_t layer_count() const = 0;
 

@@ -44,6 +44,7 @@ Status ForwardGraphLayer(GraphLayer layer, std::span<const uint64_t> indptr, std
 
 Status ForwardGraph(GnnLayers& layers, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
                     std::vector<float>& rows) {
+  QUARRY_RETURN_IF_ERROR(layers.CheckGraph());
   for (uint32_t l = 0; l < layers.layer_count(); l++) {
     QUARRY_RETURN_IF_ERROR(
         ForwardGraphLayer(layers.ForGraph(l, GraphOrder::kProductLast), indptr, indices, rows));

@@ -14,7 +14,7 @@ namespace quarry {
 
 // Carries the rows of all nodes ([nodes, first width]) through the layers, from all neighbors and without dropout: they
 // become [nodes, last width]. Holds both, messages where they are not the rows themselves, and a tile of states. The same
-// bits for any number of threads where products are split.
+// bits for any number of threads where products are split. Errors of CheckGraph.
 Status ForwardGraph(GnnLayers& layers, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
                     std::vector<float>& rows);
 

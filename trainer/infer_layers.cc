@@ -310,6 +310,7 @@ class GraphInference {
 Result<GraphPass> InferLayers(GnnLayers& layers, uint32_t layer_count, const GraphSource& source,
                               RowNorm norm, const NodeRowSink& sink,
                               const std::function<Status(uint64_t done, uint64_t total)>& progress) {
+  QUARRY_RETURN_IF_ERROR(layers.CheckGraph());
   GraphInference inference(layers, layer_count, source, norm);
   QUARRY_RETURN_IF_ERROR(inference.Open());
   return inference.Run(sink, progress);

@@ -294,6 +294,10 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
   if (!fanouts.empty()) {
     QUARRY_RETURN_IF_ERROR(
         CheckModel(options.encoder, static_cast<uint32_t>(fanouts.size()), options.spec.dim));
+    if (options.encoder.needs_degrees()) {
+      return Status(Code::kUsage,
+                    "an encoder knows no degrees, which gcn's norm both takes: take norm right");
+    }
     QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
                                  options.encoder.attention_dropout, "0: an encoder drops nothing"));
   }

@@ -94,7 +94,7 @@ struct TrainedModel {
 };
 
 Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, const TrainOptions& options,
-                               uint32_t feature_dim, bool split_products) {
+                               uint32_t feature_dim, bool split_products = false) {
   QUARRY_TRY(const std::vector<std::byte> state, states.Read(run));
   const auto explain = [&](const Status& status) {
     return MakeStatus(status.code(), "{}: run \"{}\": {}", states.path(), run, status.message());
@@ -122,8 +122,7 @@ Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::
 
 Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string_view run,
                                              const TrainOptions& options, uint32_t feature_dim) {
-  QUARRY_TRY(const TrainedModel trained,
-             OpenModel(states, run, options, feature_dim, /*split_products=*/false));
+  QUARRY_TRY(const TrainedModel trained, OpenModel(states, run, options, feature_dim));
   return trained.model->Weights();
 }
 

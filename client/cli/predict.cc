@@ -123,8 +123,7 @@ class Prediction {
     if (trained_.train.spec.needs_degrees()) {
       return MakeStatus(
           Code::kUnsupported,
-          "run \"{}\" has --gcn-norm both, whose weights --inference layers does not have: leave the "
-          "option out",
+          "run \"{}\" has --gcn-norm both, which --inference layers does not: leave the option out",
           arguments_.run);
     }
     if (!spec_.weighted) return Status::Ok();

@@ -63,9 +63,6 @@ Status TakeEncoder(const CLI::App& verb, LinkArguments& arguments) {
     }
     field.take(verb.get_option(option)->as<std::string>(), train.encoder);
   }
-  if (train.encoder.needs_degrees()) {
-    return Status(Code::kUsage, "--gcn-norm both is of node classification: an encoder has --gcn-norm right");
-  }
   return Status::Ok();
 }
 

@@ -45,11 +45,6 @@ void Aggregate(Gathering gathering, const FeatureView& view, RowNorm norm, std::
 // Rows [begin, end) of `out` ([rows, view.dim]): the decoded rows themselves.
 void DecodeRows(const FeatureView& view, RowNorm norm, uint32_t begin, uint32_t end, float* out);
 
-// [self | mean of the neighbors] over a whole graph, whose offsets take 64 bits: `rows` is [nodes, dim], and indices are its row
-// numbers.
-void AggregateGraph(const float* rows, uint32_t dim, std::span<const uint64_t> indptr,
-                    std::span<const NodeId> indices, uint32_t begin, uint32_t end, float* out);
-
 // A block's edges by source: the destinations of local node u are destinations[offsets[u]..offsets[u + 1]),
 // ascending; `edges` are their positions in the block, where they were asked for.
 struct TransposedBlock {
