@@ -424,7 +424,7 @@ void AddPredict(CLI::App& app, Action& action) {
       "ORDER BY vec_l2(vector, ?).\n"
       "Example: quarry predict db/ --run sage --split test --out classes.npy --ids nodes.npy\n"
       "         quarry predict db/ --run sage --what embeddings --table sage-vectors");
-  verb->callback([arguments, fanouts, batch_size, &action] {
+  verb->callback([arguments, fanouts, batch_size, sampled_only, &action] {
     arguments->has_fanouts = fanouts->count() > 0;
     arguments->has_batch_size = batch_size->count() > 0;
     action = [arguments, sampled_only]() -> Status {
