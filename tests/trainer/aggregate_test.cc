@@ -106,7 +106,9 @@ TEST_P(AggregateTypes, GivesWeightedSums) {
               magnitude += std::abs(edges[e] * value(block.indices[e], c));
             }
             const float* const row = out.data() + size_t{v} * width;
-            if (self_apart) ASSERT_NEAR(row[c], value(v, c), 1e-6 * std::abs(value(v, c)));
+            if (self_apart) {
+              ASSERT_NEAR(row[c], value(v, c), 1e-6 * std::abs(value(v, c)));
+            }
             ASSERT_NEAR(row[(self_apart ? dim : 0) + c], sum, 2e-6 * magnitude) << v << " " << c;
           }
         }
