@@ -4,8 +4,10 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "quarry/base/mutex.h"
+#include "quarry/format/manifest.h"
 #include "quarry/io/backend.h"
 
 namespace quarry {
@@ -45,6 +47,12 @@ class NamedFile {
   const std::shared_ptr<FileRemover> remover_;
   const std::string path_;
   std::atomic<bool> replaced_{false};
+};
+
+// A manifest, and the files of tables and topologies that it names, which stay there while it is held.
+struct HeldManifest {
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<std::shared_ptr<NamedFile>> files;
 };
 
 }  // namespace quarry

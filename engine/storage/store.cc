@@ -103,16 +103,10 @@ class StoreImpl final : public Store {
       }
       delete gone;  // its files go with it, which is none of the latch's business
     });
-    {
-      MutexLock lock(mutex_);
-      const std::shared_ptr<const Manifest> newest = manifest();
-      snapshot->tables = newest->tables;
-      snapshot->topologies = newest->topologies;
-      for (const TableRecord& table : newest->tables) snapshot->files.push_back(FileOf(table.file));
-      for (const TopologyRecord& topology : newest->topologies) {
-        for (const std::string& file : FilesOf(topology)) snapshot->files.push_back(FileOf(file));
-      }
-    }
+    HeldManifest named = HoldNamed();
+    snapshot->tables = named.manifest->tables;
+    snapshot->topologies = named.manifest->topologies;
+    snapshot->files = std::move(named.files);
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
     // Edges that came between the two are among those of the timestamp: take them, too.
     const uint64_t edges = StructureTimestamp(*manifest());
@@ -221,12 +215,11 @@ class StoreImpl final : public Store {
   }
 
   Result<std::unique_ptr<FeatureTable>> OpenTable(std::string_view name) override {
-    const std::shared_ptr<const Manifest> newest = manifest();
-    const TableRecord* record = newest->FindTable(name);
+    const HeldManifest newest = HoldNamed();
+    const TableRecord* record = newest.manifest->FindTable(name);
     if (record == nullptr) return NoTable(name);
-    return FeatureTable::Open(backend_, path_, *record, newest->database_id);
+    return FeatureTable::Open(backend_, path_, *record, newest.manifest->database_id);
   }
-
   Result<std::unique_ptr<FeatureTable>> OpenTable(const Snapshot& snapshot, std::string_view name) override {
     const TableRecord* record = snapshot.FindTable(name);
     if (record == nullptr) return NoTable(name);
@@ -234,15 +227,14 @@ class StoreImpl final : public Store {
   }
 
   Result<std::unique_ptr<Topology>> OpenTopology(std::string_view name) override {
-    const std::shared_ptr<const Manifest> newest = manifest();
-    const TopologyRecord* record = newest->FindTopology(name);
+    const HeldManifest newest = HoldNamed();
+    const TopologyRecord* record = newest.manifest->FindTopology(name);
     if (record == nullptr) {
       return MakeStatus(Code::kNotFound, "{}: {}", path_,
-                        ThereIsNo("topology", name, "topologies", newest->topologies));
+                        ThereIsNo("topology", name, "topologies", newest.manifest->topologies));
     }
-    return Topology::Open(backend_, path_, *record, newest->database_id);
+    return Topology::Open(backend_, path_, *record, newest.manifest->database_id);
   }
-
   Result<std::unique_ptr<Topology>> OpenTopology(const Snapshot& snapshot, std::string_view name) override {
     const TopologyRecord* record = snapshot.FindTopology(name);
     if (record == nullptr) return OpenTopology(name);  // which says what there is
@@ -324,6 +316,16 @@ class StoreImpl final : public Store {
     std::shared_ptr<NamedFile>& file = files_[name];
     if (file == nullptr) file = std::make_shared<NamedFile>(remover_, path_ + "/" + name);
     return file;
+  }
+  // While it is held, whoever puts other files in the place of these.
+  HeldManifest HoldNamed() QUARRY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    HeldManifest named{.manifest = manifest(), .files = {}};
+    for (const TableRecord& table : named.manifest->tables) named.files.push_back(FileOf(table.file));
+    for (const TopologyRecord& topology : named.manifest->topologies) {
+      for (const std::string& file : FilesOf(topology)) named.files.push_back(FileOf(file));
+    }
+    return named;
   }
   // Takes it from the files that are named: it goes with the last that has it.
   std::shared_ptr<NamedFile> Replace(const std::string& name) QUARRY_REQUIRES(mutex_) {
