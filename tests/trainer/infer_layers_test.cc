@@ -261,8 +261,9 @@ TEST_P(InferLayersTest, AListComesInPieces) {
   ASSERT_OK(inferred);
   double largest = 1;
   for (const float value : expected) largest = std::max(largest, std::abs(double{value}));
+  // A list of 100,000 is added up in another order, and in floats.
   for (size_t i = 0; i < expected.size(); i++) {
-    ASSERT_NEAR(inferred->rows[i], expected[i], 1e-4 * largest) << "node " << i / 6;
+    ASSERT_NEAR(inferred->rows[i], expected[i], 5e-4 * largest) << "node " << i / 6;
   }
 }
 
