@@ -103,10 +103,10 @@ class StoreImpl final : public Store {
       }
       delete gone;  // its files go with it, which is none of the latch's business
     });
-    HeldManifest named = HoldNamed();
+    const HeldManifest named = HoldNamed();
     snapshot->tables = named.manifest->tables;
     snapshot->topologies = named.manifest->topologies;
-    snapshot->files = std::move(named.files);
+    snapshot->files.assign(named.files.begin(), named.files.end());
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
     // Edges that came between the two are among those of the timestamp: take them, too.
     const uint64_t edges = StructureTimestamp(*manifest());
