@@ -171,7 +171,12 @@ class HttpObjectStore final : public ObjectStore {
 
  private:
   std::string UrlOf(const std::string& key) const { return access_.UrlOf(place_, place_.KeyOf(key)); }
-  std::string BucketUrl() const { return access_.UrlOf(place_, ""); }
+  // Without a slash at the end, as the AWS command line asks for lists.
+  std::string BucketUrl() const {
+    std::string url = access_.UrlOf(place_, "");
+    if (access_.path_style) url.pop_back();
+    return url;
+  }
 
   HttpRequest GetOf(ObjectGet get) const {
     HttpRequest request{.operation = "GET", .url = UrlOf(get.key)};

@@ -114,7 +114,9 @@ class Child {
     for (;;) {
       held = rng.Below(3) == 0 ? Check(store_->TakeSnapshot()) : nullptr;
       if ((orders_.work & kEdges) != 0 && rng.Below(3) == 0) {
-        Check(CompactTopology(*store_, budget, "graph", false, {}).status());
+        // Beside a commit that merges runs it is refused: another time, then.
+        const Status compacted = CompactTopology(*store_, budget, "graph", false, {}).status();
+        if (compacted.code() != Code::kBusy) Check(compacted);
         continue;
       }
       const char* const table = rng.Below(4) == 0 ? "label" : "feature";

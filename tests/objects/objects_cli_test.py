@@ -19,12 +19,12 @@ import urllib.request
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
-PACKAGES = ["moto[server]>=5.1"]
+PACKAGES = ["moto[server]>=5.2.5"]  # those before 5.2.5 refuse right signatures of lists
 
 
 def has_moto(python):
     try:
-        return subprocess.run([python, "-c", "import boto3, flask, moto.moto_server.werkzeug_app"], capture_output=True).returncode == 0
+        return subprocess.run([python, "-c", "import boto3, flask, moto.moto_server.werkzeug_app; assert tuple(map(int, moto.__version__.split('.')[:3])) >= (5, 2, 5)"], capture_output=True).returncode == 0
     except OSError:
         return False
 

@@ -395,7 +395,7 @@ TEST(RebuildTest, LabelsThatWereCompactedSinceAreComparedByTheirNodes) {
   batch.SetLabel(world.graph().SplitNodes(Split::kTest)[1], 2);
   ASSERT_OK(world.store().Write(batch));
   world.Compact("label");
-  Rng rng(5);
+  Rng rng(6);
   world.Write(Draw(3, 700, rng), rng);
   world.Rebuild();
   EXPECT_EQ(world.report().path, RebuildPath::kPatch) << world.report().why;
@@ -462,12 +462,12 @@ TEST(RebuildTest, OfWhatWasFoldedOnlyTheRowsThatAreNewerThanTheLayoutAreWritten)
   world.Build(Spec());
   world.SetBuildSeconds(1000);
   Rng rng(9);
-  world.Write(Draw(100, 700, rng), rng);
+  world.Write(Draw(60, 700, rng), rng);
   world.Rebuild();
   const uint64_t patched_bytes = world.report().bytes_written;
   for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
-    const NodeId first = 100 * static_cast<NodeId>(round);
+    const NodeId first = 50 * static_cast<NodeId>(round);
     world.Write({first + 1, first + 2, first + 3}, rng);
     if (round == 1) {  // two compactions to one rebuild
       world.Compact();
@@ -499,7 +499,7 @@ TEST(RebuildTest, ASnapshotBeforeTheLayoutIsRefused) {
 TEST(RebuildTest, DamageInAnyFileOfAPatchedLayoutIsFoundAndHealed) {
   World world(kGraph);
   world.Build(Spec());
-  Rng rng(9);
+  Rng rng(17);
   for (const std::string damaged : {"layout.qlc", "base-1.qlc", "base-2.qlc", "trace.qlt"}) {
     SCOPED_TRACE(damaged);
     world.SetBuildSeconds(1000);
