@@ -66,7 +66,7 @@ class EdgeReader {
   };
 
   EdgeReader(Session& session, const Topology& topology, Adjacency side)
-      : session_(session), topology_(topology), indptr_(topology.indptr(side)), side_(side) {}
+      : session_(session), topology_(topology), indptr_(topology.indptr(side)) {}
   static Result<std::unique_ptr<EdgeReader>> Open(Session& session, Adjacency side, EdgeParts parts);
   void PlanBatch();
   Status LoadBatch();
@@ -81,7 +81,6 @@ class EdgeReader {
   Session& session_;
   const Topology& topology_;
   const std::span<const uint64_t> indptr_;
-  const Adjacency side_;
   IdSet owners_;
   bool is_lookup_ = false;
   bool has_relations_ = false, has_weights_ = false;  // asked for, and there
