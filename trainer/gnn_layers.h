@@ -73,7 +73,7 @@ class GnnLayers {
                           float* input_gradients = nullptr) = 0;
   // Moves the parameters against the gradients (Kingma, Ba 2015).
   virtual Status Step() = 0;
-  // Of the steps from now on; the options' until it is called.
+  // The rate of all steps from now on; until it is called, the options' holds.
   virtual void SetLearningRate(double rate) = 0;
 
   // kUnsupported of layers that a whole graph does not go through: GCN's whose norm asks for the degrees of neighbors.

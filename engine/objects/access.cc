@@ -85,7 +85,7 @@ class Resolver {
     return {};
   }
 
-  // Of the profile in ~/.aws/config.
+  // A setting of the profile, as ~/.aws/config has it.
   std::optional<std::string> Setting(const std::string& name) const { return In(Profile(), name); }
 
   Status TakeKeys(ObjectAccess& access) const {

@@ -17,7 +17,7 @@ inline bool SamplesOnDevice(const LiveRoadOptions& options) {
 }
 // What each sampler takes there.
 DeviceSamplerNeed NeedOfLiveSampler(const LiveRoadOptions& options, const Topology& topology);
-// Of the device's memory, for lists and all samplers; 0 where processors sample.
+// How much of the device's memory lists and all samplers take; 0 where processors sample.
 uint64_t SamplingDeviceBytes(const LiveRoadOptions& options, const Topology& topology);
 // kOutOfBudget names the least that the device must give.
 Status CheckSamplingFits(const LiveRoadOptions& options, const Topology& topology);

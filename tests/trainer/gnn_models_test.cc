@@ -327,7 +327,8 @@ TEST(GcnNormBoth, IsKipfAndWellingsMatrixWhereWholeListsAreDrawn) {
   ExpectWithin(layers->output(), matrix.matmul(h).matmul(DoubleTensor(weights[2]).view({kHidden, kOut})));
 }
 
-// Of all pairs of a list's neighbors, each as likely: their mean is the row of the whole list.
+// Every pair of a list's neighbors is as likely to be drawn as any other, and the mean over all pairs is the row of the whole
+// list.
 TEST(GcnNormBoth, IsOnAverageThatOfTheWholeList) {
   constexpr uint32_t kIn = 3;
   const std::vector<std::vector<uint32_t>> whole = {{1, 2, 3, 4, 5}, {0}, {0, 1}, {}, {0, 1, 2, 3}, {4}};

@@ -133,7 +133,7 @@ TEST_F(PredictTest, ATrainingBeginsWithTheWeightsOfAnother) {
   run.resume = false;
   run.overwrite = true;
   EXPECT_EQ(Train(road_, options, {}, run).status().code(), Code::kInternal);
-  // Of another shape, too few and too many.
+  // Tensors of another shape, too few of them, and too many.
   std::vector<NamedTensor> others = *weights;
   run.read_weights = [&]() -> Result<std::vector<NamedTensor>> { return others; };
   options.hidden = 13;
