@@ -36,7 +36,7 @@ def find_python(build):
             return python
     try:
         venv.create(own.parents[1], with_pip=True, clear=True, symlinks=True)
-        subprocess.run([own, "-m", "pip", "install", "-q", *PACKAGES], check=True, capture_output=True)
+        subprocess.run([own, "-m", "pip", "install", "-q", "--no-compile", *PACKAGES], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"objects_cli_test: skipped: no moto, and it cannot be installed: {error}")
         sys.exit(77)

@@ -9,6 +9,7 @@
 #include "quarry/base/random.h"
 #include "quarry/objects/push.h"
 #include "support/fault_backend.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
@@ -155,7 +156,7 @@ TEST_F(PushPullTest, EveryRequestMayFailOnce) {
        {Fate::kError, Fate::kLost, Fate::kTorn, Fate::kSpoilt, Fate::kHang, Fate::kHangDone}) {
     const bool hangs = kind == Fate::kHang || kind == Fate::kHangDone;
     uint64_t pushes = 1, pulls = 1;
-    for (uint64_t k = 1; k <= std::max(pushes, pulls); k += hangs ? 3 : 1) {
+    for (uint64_t k = 1; k <= std::max(pushes, pulls); k += testing_util::OneIn() * (hangs ? 3 : 1)) {
       SCOPED_TRACE(fmt::format("fate {} of request {}", static_cast<int>(kind), k));
       server_.Clear();
       const auto fate = [&](uint64_t before) {
@@ -228,7 +229,7 @@ TEST_F(PushPullTest, EveryOperationOfTheDiskMayFail) {
     return PullDatabase(*store, faults, budget_, folder_ / "b", {}).status();
   };
   for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kRead}) {
-    for (uint64_t k = 1, strikes = 1; strikes > 0; k++) {
+    for (uint64_t k = 1, strikes = 1; strikes > 0; k += testing_util::OneIn()) {
       SCOPED_TRACE(fmt::format("push: kind {}, operation {}", static_cast<int>(kind), k));
       server_.Clear();
       faults.SetPlans({{.kind = kind, .at = k, .error = EIO}});
@@ -246,7 +247,7 @@ TEST_F(PushPullTest, EveryOperationOfTheDiskMayFail) {
   }
   for (const FaultKind kind : {FaultKind::kOpen, FaultKind::kCreate, FaultKind::kRead, FaultKind::kWrite,
                                FaultKind::kSync, FaultKind::kRename, FaultKind::kCreateDirectory}) {
-    for (uint64_t k = 1, strikes = 1; strikes > 0; k++) {
+    for (uint64_t k = 1, strikes = 1; strikes > 0; k += testing_util::OneIn()) {
       SCOPED_TRACE(fmt::format("pull: kind {}, operation {}", static_cast<int>(kind), k));
       faults.SetPlans({{.kind = kind, .at = k, .error = kind == FaultKind::kWrite ? ENOSPC : EIO}});
       const Status status = pull();
@@ -307,14 +308,14 @@ TEST_F(PushPullTest, AWrongBitIsFoundWhereverItIs) {
 // Rounds in which both publishers have read the same manifest before either writes: one wins, the other is told, and
 // what the winner published is there, whole. In every third round answers are lost and requests fail besides.
 TEST_F(PushPullTest, OfTwoPublishersOneWins) {
-  constexpr int kRounds = 1000;
+  const auto rounds = static_cast<int>(testing_util::Repetitions(1000));
   deadline_seconds_ = 60;  // one that waits for the other is not replaced
   constexpr uint64_t kSeed = 19;
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   folder_.Write("a/VERSION", "3\n");
   folder_.Write("b/VERSION", "3\n");
   int wins[2] = {};
-  for (int round = 0; round < kRounds; round++) {
+  for (int round = 0; round < rounds; round++) {
     SCOPED_TRACE(fmt::format("round {}", round));
     if (round % 10 == 0) server_.Clear();  // the next is the first of its place
     folder_.Write("a/row", fmt::format("a{}", round));
@@ -350,7 +351,7 @@ TEST_F(PushPullTest, OfTwoPublishersOneWins) {
     const auto objects = server_.objects();
     for (const RemoteFile& file : there.files) ASSERT_TRUE(objects.contains("bucket/db/" + file.Key()));
   }
-  std::printf("won: %d and %d of %d\n", wins[0], wins[1], kRounds);
+  std::printf("won: %d and %d of %d\n", wins[0], wins[1], rounds);
 }
 
 }  // namespace

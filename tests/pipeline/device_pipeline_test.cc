@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "pipeline/distmult_training.h"
 #include "quarry/pipeline/device_task.h"
 #include "support/fake_device.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -21,11 +21,6 @@ using testing::HasSubstr;
 using testing_util::DistMultTraining;
 using testing_util::DistMultTrainingOptions;
 using testing_util::FakeDevice;
-
-uint64_t DeviceSeeds(uint64_t normally) {
-  const char* const text = std::getenv("QUARRY_TEST_SEEDS");
-  return text == nullptr ? normally : std::strtoull(text, nullptr, 10);
-}
 
 // Whether a run of this mode ended as the serial run of its computation order.
 bool DeviceEndsAsTheSerialRun(uint64_t seed, AsyncMode mode) {
@@ -41,7 +36,7 @@ bool DeviceEndsAsTheSerialRun(uint64_t seed, AsyncMode mode) {
 }
 
 TEST(DevicePipelineTest, OacEndsBitForBitAsTheSerialRunOfItsComputationOrder) {
-  for (uint64_t seed = 1; seed <= DeviceSeeds(1000); ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ASSERT_TRUE(DeviceEndsAsTheSerialRun(seed, AsyncMode::kOac));
   }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include "embedding/pooled_table_util.h"
 #include "quarry/base/random.h"
 #include "quarry/embedding/optimizer.h"
+#include "support/repetitions.h"
 #include "support/sleeping_threads.h"
 #include "support/status_matchers.h"
 
@@ -240,11 +240,6 @@ struct Training {
 
 Status NoHook(Point, uint64_t) { return Status(); }
 
-uint64_t SeedCount(uint64_t normally) {
-  const char* const text = std::getenv("QUARRY_TEST_SEEDS");
-  return text == nullptr ? normally : std::strtoull(text, nullptr, 10);
-}
-
 std::vector<EmbeddingSpec> RandomSpecs(Rng& rng) {
   constexpr OptimizerKind kOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kAdagrad,
                                            OptimizerKind::kAdam};
@@ -298,14 +293,14 @@ bool EndsAsTheSerialRun(uint64_t seed, AsyncMode mode, Where where = Where::kMem
 }
 
 TEST(EmbeddingPipelineTest, OacEndsBitForBitAsTheSerialRunOfItsComputationOrder) {
-  for (uint64_t seed = 1; seed <= SeedCount(50); ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(50); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ASSERT_TRUE(EndsAsTheSerialRun(seed, AsyncMode::kOac));
   }
 }
 
 TEST(EmbeddingPipelineTest, OacEndsAsTheSerialRunOnPagesThatComeAndGo) {
-  for (uint64_t seed = 1; seed <= SeedCount(50) / 5; ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(50) / 5; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ASSERT_TRUE(EndsAsTheSerialRun(seed, AsyncMode::kOac, Where::kPool));
   }

@@ -11,6 +11,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "quarry/storage/compaction.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -242,8 +243,7 @@ class World {
 };
 
 TEST(FreshnessTest, EveryRoadServesTheNewestVersionsOfItsSnapshot) {
-  const char* const seeds = std::getenv("QUARRY_TEST_SEEDS");
-  const uint64_t count = seeds == nullptr ? 6 : std::strtoull(seeds, nullptr, 10);
+  const uint64_t count = testing_util::Repetitions(6);
   for (uint64_t seed = 1; seed <= count; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     // Rows with a checksum of their own, and small ones that share a page.

@@ -13,6 +13,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "support/flip_byte.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -113,11 +114,13 @@ std::unique_ptr<TinyDatabase> PlannedRoadTest::database_;
 TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
   OpenRoad open(database().path(), SmallOptions());
   const std::vector<std::vector<Meaning>> expected = Live(open, 2);
+  testing_util::SomeOf some;
   for (const PolicyKind policy : kAllPolicies) {
     for (const bool small_disk : {false, true}) {
       for (const uint32_t epochs : {1U, 2U}) {
         for (const uint64_t cache_percent : {0, 20, 100}) {
           if (epochs == 2 && (small_disk || cache_percent == 0)) continue;
+          if (!some.TakesNext()) continue;
           SCOPED_TRACE(testing::Message()
                        << NameOf(policy) << ", " << epochs << " epochs, cache " << cache_percent << " %, "
                        << (small_disk ? "small disk" : "all disk"));
@@ -425,11 +428,13 @@ TEST_F(PlannedRoadTest, SuperbatchesThatCutAnEpochAreTheLiveEpoch) {
   ASSERT_GT(batches, 4U);
   LayoutSpec spec = SmallSpec(SmallOptions());
   spec.road.cache_bytes = FeatureBytes() / 5;
+  testing_util::SomeOf some;
   for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
     const std::vector<uint64_t> sizes = packing == Packing::kAlways
                                             ? std::vector<uint64_t>{1, batches - 1}
                                             : std::vector<uint64_t>{3, batches, batches + 5};
     for (const uint64_t size : sizes) {
+      if (!some.TakesNext()) continue;
       SCOPED_TRACE(testing::Message() << static_cast<int>(packing) << " " << size << " of " << batches);
       spec.packing = packing;
       spec.batches = size;

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -21,6 +20,7 @@
 #include "quarry/storage/training_state.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -110,8 +110,7 @@ class CheckpointModelTest : public CheckpointTest {
 };
 
 TEST_F(CheckpointModelTest, DatabaseAndCheckpointGoTheirOwnWays) {
-  const char* const seeds = std::getenv("QUARRY_TEST_SEEDS");
-  const uint64_t seed_count = seeds == nullptr ? 2 : std::strtoull(seeds, nullptr, 10);
+  const uint64_t seed_count = testing_util::Repetitions(2);
   for (uint64_t seed = 1; seed <= seed_count; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
