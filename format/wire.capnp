@@ -316,6 +316,18 @@ struct TraceLayout {
   cacheBytes @1 :List(UInt64);
 }
 
+struct BuildPartitioning {
+  name @0 :Text;
+  topology @1 :Text;
+  table @2 :Text;
+  rows @3 :Bool;                 # parts have those of the table
+  method @4 :Text;
+  parts @5 :UInt32;              # 0 = as many as the device reads well
+  chunkShare @6 :Float64;
+  trainingFirst @7 :Bool;
+  seed @8 :UInt64;
+}
+
 struct Maintain {
   union {
     verify @0 :Void;
@@ -333,6 +345,8 @@ struct Maintain {
     export @12 :ExportDatabase;
     explainLayout @13 :ExplainLayout;
     traceLayout @14 :TraceLayout;
+    buildPartitioning @15 :BuildPartitioning;
+    dropPartitioning @16 :Text;
   }
 }
 

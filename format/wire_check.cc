@@ -62,6 +62,15 @@ Status Check(const BuildLayout& build) {
 }
 Status Check(const RebuildLayout& rebuild) { return CheckName(rebuild.name, "layout"); }
 Status Check(const DropLayout& drop) { return CheckName(drop.name, "layout"); }
+Status Check(const BuildPartitioning& build) {
+  QUARRY_RETURN_IF_ERROR(CheckName(build.name, "partitioning"));
+  QUARRY_RETURN_IF_ERROR(CheckName(build.topology, "topology"));
+  QUARRY_RETURN_IF_ERROR(CheckName(build.table, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckKnown(build.method));
+  if (build.chunk_share > 0 && build.chunk_share <= 1) return Status();
+  return Fault("a chunk of {} of the edges: the share is above 0 and at most 1", build.chunk_share);
+}
+Status Check(const DropPartitioning& drop) { return CheckName(drop.name, "partitioning"); }
 Status Check(const CalibrateDevice&) { return Status(); }
 Status Check(const CreateEmbeddings& create) {
   QUARRY_RETURN_IF_ERROR(CheckName(create.table, "embedding table"));

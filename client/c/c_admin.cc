@@ -65,6 +65,20 @@ int quarry_drop_layout(quarry_store* store, const char* name) {
   return Ends([&] { return Maintain(store, wire::DropLayout{TextOr(name, "default")}, {}, nullptr); });
 }
 
+int quarry_build_partitioning(quarry_store* store, const quarry_partitioning_options* options,
+                              quarry_counters** report) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_partitioning_options given, Given(options, "quarry_partitioning_options"));
+    static_assert(TakesAllBut<quarry_partitioning_options, wire::BuildPartitioning>({"progress", "context"}));
+    wire::BuildPartitioning build;
+    QUARRY_RETURN_IF_ERROR(TakeOptions(given, build));
+    return Maintain(store, build, ProgressOf(given.progress, given.context), report);
+  });
+}
+int quarry_drop_partitioning(quarry_store* store, const char* name) {
+  return Ends([&] { return Maintain(store, wire::DropPartitioning{TextOr(name, "default")}, {}, nullptr); });
+}
+
 int quarry_create_embeddings(quarry_store* store, const char* table, const quarry_embedding_spec* spec) {
   return Ends([&]() -> Status {
     QUARRY_TRY(const quarry_embedding_spec given, Given(spec, "quarry_embedding_spec"));

@@ -185,6 +185,17 @@ int quarry_open_superbatch(quarry_store* store, const quarry_superbatch_spec* sp
     return Open(store, std::move(superbatch), options, stream);
   });
 }
+int quarry_open_partitioned(quarry_store* store, const quarry_partitioned_spec* spec,
+                            const quarry_stream_options* options, quarry_stream** stream) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_partitioned_spec given, Given(spec, "quarry_partitioned_spec"));
+    static_assert(TakesAllBut<quarry_partitioned_spec, wire::PartitionedSpec>({"live"}));
+    wire::PartitionedSpec parts;
+    QUARRY_TRY(parts.live, SpecOf(given.live));
+    QUARRY_RETURN_IF_ERROR(TakeOptions(given, parts));
+    return Open(store, std::move(parts), options, stream);
+  });
+}
 void quarry_stream_free(quarry_stream* stream) { delete stream; }
 uint32_t quarry_stream_slots(const quarry_stream* stream) { return stream->stream->slots(); }
 uint32_t quarry_stream_feature_dim(const quarry_stream* stream) { return stream->stream->feature_dim(); }

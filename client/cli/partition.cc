@@ -34,10 +34,6 @@ Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record
 
 namespace {
 
-const Choices<PartitionMethod> kMethods = {{"grem", PartitionMethod::kGrem},
-                                           {"metis", PartitionMethod::kMetis},
-                                           {"bgl", PartitionMethod::kBgl},
-                                           {"random", PartitionMethod::kRandom}};
 constexpr PartitionOrder kOrders[] = {PartitionOrder::kBeta, PartitionOrder::kComet, PartitionOrder::kEuler,
                                       PartitionOrder::kNode};
 
@@ -47,17 +43,14 @@ struct PartitionArguments {
   std::string memory;
   bool json = false;
   // build
-  PartitionMethod method = PartitionMethod::kGrem;
-  uint32_t parts = 0;  // 0: by auto-tuning
+  wire::BuildPartitioning build;  // but for its name, and for these:
   std::string chunk = "10%";
-  std::string topology = "graph";
   std::string table = "feature";
-  bool training_first = false;
-  uint64_t seed = 0;
   // explain
   uint32_t buffer = 0;  // 0: by auto-tuning
   uint32_t logical = 0;
   uint32_t training_parts = 0;  // 0: all
+  uint64_t seed = 0;
 };
 
 Result<std::unique_ptr<Database>> OpenPartitioned(const PartitionArguments& arguments) {
@@ -80,65 +73,43 @@ void PrintPartitioning(const Manifest& manifest, const PartitioningRecord& recor
         IsFresh(manifest, record) ? "" : ", of data that the database no longer has: build it again");
 }
 
-// Rows lie a stride apart in parts.
-PartitionedSizes SizesOf(const Manifest& manifest, const TopologyRecord& topology, const std::string& table) {
-  const TableRecord* const rows = manifest.FindTable(table);
-  return {.node_count = topology.node_count,
-          .row_bytes = rows == nullptr ? 0 : rows->row_stride(),
-          .edge_count = topology.edge_count,
-          .edge_bytes = sizeof(uint64_t)};
-}
-
-Result<uint32_t> PartsFor(Database& database, const PartitionArguments& arguments, const std::string& table) {
-  if (arguments.parts > 0) return arguments.parts;
-  const std::shared_ptr<const Manifest> manifest = database.manifest();
-  const TopologyRecord* const topology = manifest->FindTopology(arguments.topology);
-  if (topology == nullptr) return database.store().OpenTopology(arguments.topology).status();
-  const DeviceProfile device = ProfileOf(*manifest);
-  QUARRY_TRY(const PartitionTuning tuning,
-             TunePartitions(SizesOf(*manifest, *topology, table),
-                            {.memory_bytes = database.budget().available_bytes(),
-                             .request_bytes = RequestBytesAt(device, kBandwidthShare)}));
-  return tuning.parts;
-}
-
 Status BuildPartition(const PartitionArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenPartitioned(arguments));
-  const std::shared_ptr<const Manifest> manifest = database->manifest();
-  std::string table = arguments.table == "none" ? "" : arguments.table;
-  // A database need not have features.
-  if (table == "feature" && manifest->FindTable(table) == nullptr) table.clear();
-  PartitionOptions options{.method = arguments.method, .seed = arguments.seed};
-  QUARRY_TRY(options.parts, PartsFor(*database, arguments, table));
   constexpr uint64_t kWhole = 1'000'000'000;
   QUARRY_TRY(const uint64_t chunk, ParseSize("--chunk", arguments.chunk, kWhole));
   if (!arguments.chunk.ends_with('%') || chunk == 0 || chunk > kWhole) {
     return MakeStatus(Code::kUsage, "--chunk {}: a share of the edges, such as 10%", arguments.chunk);
   }
-  options.chunk_share = static_cast<double>(chunk) / static_cast<double>(kWhole);
+  wire::BuildPartitioning build = arguments.build;
+  build.name = arguments.name;
+  build.chunk_share = static_cast<double>(chunk) / static_cast<double>(kWhole);
+  if (arguments.table == "none") {
+    build.rows = false;
+  } else {
+    build.table = arguments.table;
+  }
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
+  QUARRY_TRY(const std::string folder, FolderOf(*store));
   ProgressBar bar;
   const std::string left = fmt::format(
       "the partitionings are as they were; the next build, or `quarry partition drop {} {}`, removes what "
       "there is of this one",
-      arguments.path, arguments.name);
-  const auto built = MakePartitioning(database->store(), database->budget(),
-                                      {.name = arguments.name,
-                                       .topology = arguments.topology,
-                                       .table = table,
-                                       .training_first = arguments.training_first,
-                                       .method = {},
-                                       .seed = 0},
-                                      options, bar.AsFunction(left));
+      folder, arguments.name);
+  const auto built = store->Maintain(build, bar.AsFunction(left));
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(built.status());
-  const std::shared_ptr<const Manifest> newest = database->manifest();
+  QUARRY_TRY(const Manifest newest, ManifestOf(*store, arguments.path));
+  const PartitioningRecord* const record = newest.FindPartitioning(arguments.name);
+  if (record == nullptr) {
+    return MakeStatus(Code::kNotFound, "partitioning \"{}\" was built, and dropped meanwhile",
+                      arguments.name);
+  }
   if (arguments.json) {
-    Json json = PartitioningJson(*newest, *built);
+    Json json = PartitioningJson(newest, *record);
     json["peak_rss_bytes"] = PeakRssBytes();
     PrintJson(json);
     return Status::Ok();
   }
-  PrintPartitioning(*newest, *built);
+  PrintPartitioning(newest, *record);
   return Status::Ok();
 }
 
@@ -205,7 +176,7 @@ Result<PartitionExplanation> ExplainOrders(Database& database, const PartitionAr
   const TuneOptions tune{.memory_bytes = database.budget().available_bytes(),
                          .request_bytes = explanation.request_bytes};
   const TopologyRecord& topology = *manifest->FindTopology(explanation.record.topology);
-  const auto fresh = TunePartitions(SizesOf(*manifest, topology, explanation.record.table), tune);
+  const auto fresh = TuneParts(*manifest, topology, explanation.record.table, device, tune.memory_bytes);
   if (fresh.ok()) explanation.parts_tuned = fresh->parts;
   SwapSpec& spec = explanation.spec;
   spec = {.parts = directory.parts(),
@@ -296,15 +267,15 @@ Status ExplainPartitioning(const PartitionArguments& arguments) {
 }
 
 Status DropPartition(const PartitionArguments& arguments) {
-  QUARRY_TRY(const std::unique_ptr<Database> database, OpenPartitioned(arguments));
-  return DropPartitioning(database->store(), arguments.name);
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
+  return store->Maintain(wire::DropPartitioning{arguments.name}).status();
 }
 
 CLI::App* AddPartitionVerb(CLI::App* partition, const std::string& name, const std::string& help,
                            const std::shared_ptr<PartitionArguments>& arguments, Action& action,
                            Status (*run)(const PartitionArguments&)) {
   CLI::App* verb = partition->add_subcommand(name, help);
-  verb->add_option("DB", arguments->path, name == "list" ? kAddressHelp : "database folder")->required();
+  verb->add_option("DB", arguments->path, name == "explain" ? "database folder" : kAddressHelp)->required();
   if (name != "list") verb->add_option("NAME", arguments->name, "of the partitioning")->capture_default_str();
   if (name != "drop") {
     verb->add_flag("--json", arguments->json, "JSON on stdout");
@@ -324,18 +295,18 @@ void AddPartition(CLI::App& app, Action& action) {
   auto arguments = make();
   CLI::App* build = AddPartitionVerb(partition, "build", "choose a part for each node, and store the parts",
                                      arguments, action, BuildPartition);
-  AddChoice(build, "--method", arguments->method, kMethods, "which partitioner")->default_str("grem");
-  build->add_option("--parts", arguments->parts,
+  AddChoice(build, "--method", arguments->build.method, "which partitioner");
+  build->add_option("--parts", arguments->build.parts,
                     "default: as many as the device reads well, by the graph's size");
   build->add_option("--chunk", arguments->chunk, "grem: the share of the edges that it has in memory")
       ->capture_default_str();
   build->add_option("--table", arguments->table, "whose rows parts have; none: edges alone")
       ->capture_default_str();
   build->add_flag(
-      "--training-first", arguments->training_first,
+      "--training-first", arguments->build.training_first,
       "put the training nodes into parts of their own, which stay in memory while others take turns");
-  build->add_option("--topology", arguments->topology, "what is cut")->capture_default_str();
-  build->add_option("--seed", arguments->seed, "of the partitioner")->capture_default_str();
+  build->add_option("--topology", arguments->build.topology, "what is cut")->capture_default_str();
+  build->add_option("--seed", arguments->build.seed, "of the partitioner")->capture_default_str();
   build->footer(
       "All or nothing: interrupted, it leaves the database as it was. One of the same name is replaced.\n"
       "Example: quarry partition build db/ --method grem --parts 64 --chunk 10%");

@@ -47,7 +47,7 @@ Status Session::Greet(Deadline deadline) {
   const uint64_t ways = options_.inline_only ? wire::kInline : wire::kSharedMemory | wire::kInline;
   QUARRY_TRY(Connection::Answer answer,
              Call(wire::Hello{.capabilities = ways | wire::kTrainings | wire::kSql | wire::kPutPieces |
-                                              wire::kMaintenance | wire::kSamplers},
+                                              wire::kMaintenance | wire::kSamplers | wire::kOwnIds},
                   deadline));
   QUARRY_TRY(const wire::Welcome welcome, Expect<wire::Welcome>(answer.response, path()));
   if (welcome.version != wire::kProtocolVersion) {
@@ -76,6 +76,13 @@ Status Session::CheckSampler(const RoadSpec& spec) const {
   return MakeStatus(
       Code::kUnsupported,
       "{}: the server is of a Quarry that draws neighbors uniformly, of each node by itself, alone", path());
+}
+
+Status Session::CheckParts() const {
+  if ((capabilities_ & wire::kOwnIds) != 0) return Status();
+  return MakeStatus(
+      Code::kUnsupported,
+      "{}: the server is of a Quarry whose batches of parts have the partitioning's ids of nodes", path());
 }
 
 Status Session::OpenAs(Deadline deadline) {

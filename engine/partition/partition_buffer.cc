@@ -21,10 +21,14 @@ bool HoldsPart(const SwapStep& step, uint32_t part) { return std::ranges::binary
 
 uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t buffer, uint32_t incoming,
                                  const PartitionBufferOptions& options) {
-  std::vector<uint64_t> labels, inner, outer;  // of frames: of nodes, buckets within a part, and between two
+  // Of frames: of what parts have by node besides rows, of buckets within a part, and of those between two.
+  std::vector<uint64_t> by_node(directory.parts()), inner, outer;
   for (uint32_t source = 0; source < directory.parts(); ++source) {
-    labels.push_back(IoBuffer::MappedBytes(directory.BytesOf(source, sizeof(int64_t))) +
-                     IoBuffer::MappedBytes(directory.BytesOf(source, sizeof(uint8_t))));
+    if (options.labels) {
+      by_node[source] += IoBuffer::MappedBytes(directory.BytesOf(source, sizeof(int64_t))) +
+                         IoBuffer::MappedBytes(directory.BytesOf(source, sizeof(uint8_t)));
+    }
+    if (options.old_ids) by_node[source] += IoBuffer::MappedBytes(directory.ids_bytes(source));
     for (uint32_t destination = 0; destination < directory.parts(); ++destination) {
       const uint64_t bytes = IoBuffer::MappedBytes(directory.bucket_bytes(source, destination));
       (source == destination ? inner : outer).push_back(bytes);
@@ -41,8 +45,7 @@ uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t b
   const uint64_t between = c * (c - 1) + (c * (c - 1) - stays * (stays - std::min<uint64_t>(stays, 1)));
   const uint64_t rows =
       options.rows ? IoBuffer::MappedBytes((c + incoming) * directory.row_frame_bytes()) : 0;
-  return rows + (options.labels ? largest(labels, c + incoming) : 0) + largest(inner, c + incoming) +
-         largest(outer, between);
+  return rows + largest(by_node, c + incoming) + largest(inner, c + incoming) + largest(outer, between);
 }
 
 std::vector<uint64_t> PartBytesRead(const PartitionDirectory& directory,
@@ -53,6 +56,7 @@ std::vector<uint64_t> PartBytesRead(const PartitionDirectory& directory,
     if (options.labels) {
       bytes[part] += directory.BytesOf(part, sizeof(int64_t)) + directory.BytesOf(part, sizeof(uint8_t));
     }
+    if (options.old_ids) bytes[part] += directory.ids_bytes(part);
   }
   return bytes;
 }
@@ -94,6 +98,8 @@ uint64_t PartitionBuffer::FrameBytes(const PartitionDirectory& directory, FrameK
       return directory.BytesOf(key.source, sizeof(int64_t));
     case kSplits:
       return directory.BytesOf(key.source, sizeof(uint8_t));
+    case kOldIds:
+      return directory.ids_bytes(key.source);
     default:
       return directory.bucket_bytes(key.source, key.destination);
   }
@@ -108,6 +114,7 @@ std::vector<PartitionBuffer::FrameKey> PartitionBuffer::NewFrames(const Partitio
     if (before != nullptr && HoldsPart(*before, part)) continue;
     if (options.rows) keys.push_back({part, kRows});
     if (options.labels) keys.insert(keys.end(), {{part, kLabels}, {part, kSplits}});
+    if (options.old_ids) keys.push_back({part, kOldIds});
   }
   ForEachNewBucket(before, step, [&](uint32_t source, uint32_t destination) {
     keys.push_back({source, destination});
@@ -228,11 +235,10 @@ Status PartitionBuffer::MakeFrames(const SwapStep* before, const SwapStep& step)
       QUARRY_TRY(frame.own, IoBuffer::Allocate(bytes));
       frame.pages = frame.own.span();
     }
-    const bool is_bucket = key.destination < kSplits;
     if (key.destination == kRows) frame.read_number = ++stats_.parts_read;
-    stats_.buckets_read += is_bucket ? 1 : 0;
+    stats_.buckets_read += key.is_bucket() ? 1 : 0;
     stats_.bytes_read += bytes;
-    stats_.bucket_bytes_read += is_bucket ? bytes : 0;
+    stats_.bucket_bytes_read += key.is_bucket() ? bytes : 0;
   }
   return Status::Ok();
 }
@@ -245,6 +251,8 @@ Status PartitionBuffer::Verify(const Frame& frame) const {
       return partitioning_.VerifyLabels(frame.key.source, frame.pages);
     case kSplits:
       return partitioning_.VerifySplits(frame.key.source, frame.pages);
+    case kOldIds:
+      return partitioning_.VerifyOldIds(frame.key.source, frame.pages);
     default:
       return partitioning_.VerifyBucket(frame.key.source, frame.key.destination, frame.pages);
   }
@@ -258,6 +266,8 @@ uint64_t PartitionBuffer::OffsetOf(FrameKey key) const {
       return partitioning_.LabelsAt(key.source);
     case kSplits:
       return partitioning_.SplitsAt(key.source);
+    case kOldIds:
+      return partitioning_.OldIdsAt(key.source);
     default:
       return partitioning_.BucketAt(key.source, key.destination);
   }
@@ -302,8 +312,7 @@ Status PartitionBuffer::ReadFrames() {
 void PartitionBuffer::Drop(const SwapStep& next) {
   std::erase_if(frames_, [&](const auto& entry) {
     const FrameKey key = entry.second.key;
-    const bool is_bucket = key.destination < kSplits;
-    if (HoldsPart(next, key.source) && (!is_bucket || HoldsPart(next, key.destination))) return false;
+    if (HoldsPart(next, key.source) && (!key.is_bucket() || HoldsPart(next, key.destination))) return false;
     Free(entry.second);
     return true;
   });
@@ -373,6 +382,15 @@ std::span<const uint8_t> PartitionBuffer::Splits(uint32_t part) const {
   const Frame* const frame = Find(part, kSplits);
   if (frame == nullptr) return {};
   return {reinterpret_cast<const uint8_t*>(frame->pages.data()), partitioning_.directory().part_nodes(part)};
+}
+
+std::span<const NodeId> PartitionBuffer::OldIds(uint32_t part) const {
+  const Frame* const frame = Find(part, kOldIds);
+  if (frame == nullptr) return {};
+  const PartitionDirectory& directory = partitioning_.directory();
+  const auto* const first = reinterpret_cast<const NodeId*>(frame->pages.data());
+  const uint64_t before = directory.part_starts[part] - directory.ids_offset(part) / sizeof(NodeId);
+  return {first + before, directory.part_nodes(part)};
 }
 
 EdgeBucket PartitionBuffer::Bucket(uint32_t source, uint32_t destination) const {

@@ -12,7 +12,6 @@ namespace {
 
 // Capacities, sizes and shares of a part, whatever the method.
 constexpr uint64_t kBytesPerPart = 64;
-constexpr std::array<std::string_view, 4> kMethodNames = {"grem", "metis", "bgl", "random"};
 
 Status CheckPartitionOptions(const EdgeSource& edges, const PartitionOptions& options) {
   if (options.parts == 0) return MakeStatus(Code::kUsage, "0 parts: a graph is cut into at least one");
@@ -29,17 +28,6 @@ Status CheckPartitionOptions(const EdgeSource& edges, const PartitionOptions& op
 }
 
 }  // namespace
-
-std::string_view PartitionMethodName(PartitionMethod method) {
-  return kMethodNames[static_cast<size_t>(method)];
-}
-
-Result<PartitionMethod> ParsePartitionMethod(std::string_view name) {
-  for (size_t i = 0; i < kMethodNames.size(); ++i) {
-    if (name == kMethodNames[i]) return static_cast<PartitionMethod>(i);
-  }
-  return MakeStatus(Code::kUsage, "'{}' is no partitioner: grem, metis, bgl or random", name);
-}
 
 Result<Assignment> Partition(EdgeSource& edges, const PartitionOptions& options,
                              const PartitionContext& context) {

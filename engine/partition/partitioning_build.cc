@@ -354,6 +354,19 @@ Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const Topolog
 
 }  // namespace
 
+Result<PartitionTuning> TuneParts(const Manifest& manifest, const TopologyRecord& topology,
+                                  std::string_view table, const DeviceProfile& device,
+                                  uint64_t memory_bytes) {
+  const TableRecord* const rows = manifest.FindTable(table);
+  // Rows lie a stride apart in parts.
+  return TunePartitions(
+      {.node_count = topology.node_count,
+       .row_bytes = rows == nullptr ? 0 : rows->row_stride(),
+       .edge_count = topology.edge_count,
+       .edge_bytes = sizeof(uint64_t)},
+      {.memory_bytes = memory_bytes, .request_bytes = RequestBytesAt(device, kBandwidthShare)});
+}
+
 Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
                                             PartitionOptions options, const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
@@ -364,7 +377,7 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
   if (topology == nullptr) return store.OpenTopology(spec.topology).status();
   if (!spec.table.empty() && snapshot->FindTable(spec.table) == nullptr)
     return store.OpenTable(spec.table).status();
-  spec.method = PartitionMethodName(options.method);
+  spec.method = NameOf(options.method);
   spec.seed = options.seed;
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   // Scratch files have no name for long; the build removes the folder, and makes it anew.

@@ -218,6 +218,10 @@ Status StoredPartitioning::VerifySplits(uint32_t part, std::span<const std::byte
                      fmt::format("splits of part {}", part));
 }
 
+Status StoredPartitioning::VerifyOldIds(uint32_t part, std::span<const std::byte> pages) const {
+  return VerifyPages(old_ids_, directory_.ids_offset(part), pages, fmt::format("old ids of part {}", part));
+}
+
 Status StoredPartitioning::VerifyBucket(uint32_t source, uint32_t destination,
                                         std::span<const std::byte> pages) const {
   const std::string what = fmt::format("edges from part {} to part {}", source, destination);

@@ -55,7 +55,7 @@ uint64_t SeedBytesMax(const PartitionDirectory& directory, uint32_t buffer) {
 }
 
 PartitionBufferOptions BufferOptions(const PartitionedRoadOptions& parts) {
-  return {.prefetch = parts.prefetch, .rows = true, .labels = true};
+  return {.prefetch = parts.prefetch, .rows = true, .labels = true, .old_ids = true};
 }
 
 uint32_t Incoming(const PartitionDirectory& directory, const PartitionedRoadOptions& parts) {

@@ -165,7 +165,7 @@ void PartitionedStream::Fill(Frame& frame) const {
     const HeldLists::Place place = resources_.lists->At(block.nodes[i]);
     frame.slots[i] = static_cast<uint32_t>(first_rows_[place.held] + place.node);
     if (i < block.seed_count()) frame.labels.push_back(labels_[place.held][place.node]);
-    block.nodes[i] = new_ids_[place.held] + place.node;
+    block.nodes[i] = old_ids_[place.held][place.node];
   }
 }
 
@@ -199,7 +199,7 @@ void PartitionedStream::CollectSeeds(uint64_t step) {
   const SwapPlan& plan = buffer.plan();
   const auto wanted = static_cast<uint8_t>(resources_.split);
   seeds_.clear();
-  new_ids_.clear();
+  old_ids_.clear();
   first_rows_.clear();
   labels_.clear();
   NodeId place = 0;
@@ -207,7 +207,7 @@ void PartitionedStream::CollectSeeds(uint64_t step) {
     const std::span<const uint8_t> splits = buffer.Splits(part);
     labels_.push_back(buffer.Labels(part));
     first_rows_.push_back(buffer.FirstRow(part));
-    new_ids_.push_back(static_cast<NodeId>(buffer.directory().part_starts[part]));
+    old_ids_.push_back(buffer.OldIds(part));
     uint64_t number = seed_starts_[part];
     for (size_t node = 0; node < splits.size(); ++node, ++place) {
       const bool counts =

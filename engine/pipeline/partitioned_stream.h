@@ -111,7 +111,8 @@ class PartitionedStream final : public BatchStream {
 
   // The step's; the consumer changes them while no batch is being made.
   std::vector<NodeId> seeds_;    // places
-  std::vector<NodeId> new_ids_;  // of each held part's first node
+  // By held part:
+  std::vector<std::span<const NodeId>> old_ids_;
   std::vector<uint64_t> first_rows_;
   std::vector<std::span<const int64_t>> labels_;
   UsedRows used_;

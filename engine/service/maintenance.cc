@@ -10,6 +10,7 @@
 #include "quarry/base/units.h"
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/layout/rebuild.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/service/calibration.h"
 #include "quarry/service/export.h"
 #include "quarry/storage/checkpoint.h"
@@ -81,6 +82,12 @@ Counters CountersOf(const LayoutRecord& record, const BuildReport& built) {
           {"plan_seconds", built.plan_seconds},
           {"segment_search_seconds", built.segment_search_seconds},
           {"pack_seconds", built.pack_seconds}};
+}
+
+Counters CountersOf(const PartitioningRecord& record) {
+  return {{"parts", Number(record.part_count)},      {"nodes", Number(record.node_count)},
+          {"edges", Number(record.edge_count)},      {"cut_edges", Number(record.cut_edges)},
+          {"disk_bytes", Number(record.file_bytes)}, {"seconds", record.build_seconds}};
 }
 
 Counters CountersOf(const RebuildReport& done) {
@@ -235,6 +242,29 @@ struct Maintenance::Runner {
   Result<Report> operator()(const wire::DropLayout& drop) const {
     return After(quarry::DropLayout(store, drop.name));
   }
+  Result<Report> operator()(const wire::BuildPartitioning& build) const {
+    PartitioningSpec spec = {
+        .name = build.name, .topology = build.topology, .training_first = build.training_first};
+    // A database need not have features.
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    const bool usual = build.table == wire::BuildPartitioning().table;
+    if (build.rows && !(usual && manifest->FindTable(build.table) == nullptr)) spec.table = build.table;
+    PartitionOptions options = {
+        .method = build.method, .parts = build.parts, .chunk_share = build.chunk_share, .seed = build.seed};
+    if (build.parts == 0) {
+      const TopologyRecord* const topology = manifest->FindTopology(build.topology);
+      if (topology == nullptr) return store.OpenTopology(build.topology).status();
+      QUARRY_TRY(const PartitionTuning tuning,
+                 TuneParts(*manifest, *topology, spec.table, ProfileOf(*manifest), budget.available_bytes()));
+      options.parts = tuning.parts;
+    }
+    QUARRY_TRY(const PartitioningRecord record,
+               MakePartitioning(store, budget, std::move(spec), options, progress));
+    return Report{.counters = CountersOf(record)};
+  }
+  Result<Report> operator()(const wire::DropPartitioning& drop) const {
+    return After(quarry::DropPartitioning(store, drop.name));
+  }
   Result<Report> operator()(const wire::DropTraining& drop) const {
     return After(quarry::DropTraining(store, drop.name));
   }
@@ -270,6 +300,12 @@ std::string NameOf(const wire::MaintenanceTask& task) {
     }
     std::string operator()(const wire::TraceLayout& trace) const {
       return fmt::format("a look at the trace of layout \"{}\"", trace.name);
+    }
+    std::string operator()(const wire::BuildPartitioning& build) const {
+      return fmt::format("a build of partitioning \"{}\"", build.name);
+    }
+    std::string operator()(const wire::DropPartitioning& drop) const {
+      return fmt::format("the removal of partitioning \"{}\"", drop.name);
     }
     std::string operator()(const wire::DropTraining& drop) const {
       return fmt::format("the removal of training run \"{}\"", drop.name);

@@ -66,7 +66,7 @@ struct Graph {
 Result<Method> ParseMethod(std::string_view text) {
   const size_t colon = text.find(':');
   Method method{.name = std::string(text)};
-  QUARRY_TRY(method.method, ParsePartitionMethod(text.substr(0, colon)));
+  QUARRY_TRY(method.method, ParseName<PartitionMethod>(text.substr(0, colon)));
   if (colon != std::string_view::npos) method.chunk_share = std::atof(method.name.c_str() + colon + 1);
   return method;
 }

@@ -328,6 +328,15 @@ const std::vector<Script> kScripts = {
            "db",
            nullptr,
            false},
+    Script{"Partition",
+           {{"partition build DB --method random --parts 6 --seed 3 --json", 0, "\"parts\":6"},
+            {"partition build DB edges --parts 2 --chunk 50% --table none --seed 1"},
+            {"partition list DB"},
+            {"partition build DB --parts 5000", 2, "5000 parts"},
+            {"partition build DB --table none --topology other --parts 2", 1, "other"},
+            {"partition drop DB edges"},
+            {"partition drop DB edges", 1, "no partitioning"},
+            {"info DB --json", 0, "\"partitionings\":[{"}}},
     Script{"Doctor", {{"doctor DB --json", 0, "file system"}, {"doctor DB"}}, "db", nullptr, false}};
 
 INSTANTIATE_TEST_SUITE_P(Verbs, AddressesTest, testing::ValuesIn(kScripts),
@@ -341,7 +350,6 @@ struct Elsewhere {
 };
 constexpr const char* kMakes = "makes a database, which no server can have open yet";
 constexpr const char* kAlone = "needs the database for itself";
-constexpr const char* kParts = "reads and writes all of the database, and the protocol has no task for it";
 constexpr Elsewhere kElsewhere[] = {
     {"generate", "makes source files"},
     {"import", kMakes, "import DB graph"},
@@ -353,9 +361,7 @@ constexpr Elsewhere kElsewhere[] = {
     {"repair", kAlone, "repair DB"},
     {"upgrade", kAlone, "upgrade DB"},
     {"serve", kAlone, "serve DB --socket run/t"},
-    {"partition build", kParts, "partition build DB"},
-    {"partition explain", kParts, "partition explain DB"},
-    {"partition drop", kParts, "partition drop DB"},
+    {"partition explain", "reads the partitioning's own file", "partition explain DB"},
     {"stats", "a server adds its own: StatsOfAServerHaveTheDatabasesAndItsOwn"},
     {"top", "is about servers alone: cli_watch_test.cc"},
     {"plot", "draws what other verbs printed"},

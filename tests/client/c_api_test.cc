@@ -155,6 +155,53 @@ TEST_P(CApiTest, SuperbatchesAreEpochsOfFreshBatches) {
   EXPECT_THAT(quarry_last_error(), HasSubstr("packing 3"));
 }
 
+TEST_P(CApiTest, BatchesOfPartsNameNodesAsTheDatabaseDoes) {
+  const std::vector<uint32_t> fanouts = {4, 3};
+  const quarry_live_spec live = {
+      .size = sizeof(live), .fanouts = fanouts.data(), .fanout_count = 2, .batch_size = 16};
+  quarry_partitioned_spec spec = {.size = sizeof(spec), .live = &live, .buffer = 3};
+  quarry_stream* stream = nullptr;
+  ASSERT_EQ(quarry_open_partitioned(store_, &spec, nullptr, &stream), QUARRY_OK) << quarry_last_error();
+  for (const int split : {QUARRY_TRAIN, QUARRY_TEST}) {
+    const quarry_pass pass = {.size = sizeof(pass), .split = split};
+    uint64_t batches = 0, seen = 0;
+    std::vector<uint32_t> seeds, expected = database_.graph().SplitNodes(static_cast<Split>(split));
+    if (split == QUARRY_TRAIN) {
+      std::erase_if(expected, [&](uint32_t node) { return database_.graph().Label(node) < 0; });
+    }
+    ASSERT_EQ(quarry_start_pass(stream, &pass, &batches), QUARRY_OK) << quarry_last_error();
+    while (true) {
+      quarry_batch* batch = nullptr;
+      ASSERT_EQ(quarry_next(stream, &batch), QUARRY_OK) << quarry_last_error();
+      if (batch == nullptr) break;
+      quarry_batch_arrays arrays{};
+      ASSERT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+      for (uint32_t i = 0; i < arrays.node_count; ++i) {
+        const uint64_t row = arrays.slots == nullptr ? i : arrays.slots[i];
+        const auto* const bytes = static_cast<const std::byte*>(arrays.rows) + row * arrays.row_stride_bytes;
+        ASSERT_EQ(std::memcmp(bytes, database_.graph().Row(arrays.nodes[i]).data(), 128), 0) << i;
+      }
+      for (uint32_t i = 0; i < arrays.seed_count; ++i) {
+        ASSERT_EQ(arrays.labels[i], database_.graph().Label(arrays.nodes[i]));
+        seeds.push_back(arrays.nodes[i]);
+      }
+      quarry_batch_free(batch);
+      ++seen;
+    }
+    EXPECT_EQ(seen, batches);
+    std::ranges::sort(seeds);
+    EXPECT_EQ(seeds, expected);
+  }
+  const uint32_t seed = 1;
+  const quarry_pass given = {.size = sizeof(given), .seeds = &seed, .seed_count = 1};
+  EXPECT_EQ(quarry_start_pass(stream, &given, nullptr), QUARRY_UNSUPPORTED);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("given nodes"));
+  quarry_stream_free(stream);
+  spec.partitioning = "other";
+  EXPECT_EQ(quarry_open_partitioned(store_, &spec, nullptr, &stream), QUARRY_NOT_FOUND);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("no partitioning \"other\""));
+}
+
 TEST_P(CApiTest, ReadsEdges) {
   quarry_description* description = nullptr;
   ASSERT_EQ(quarry_describe(store_, &description), QUARRY_OK);

@@ -7,6 +7,7 @@
 #include "client/store_util.h"
 #include "quarry.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "support/status_matchers.h"
 
 namespace quarry::testing_util {
@@ -17,6 +18,10 @@ class CStoreTest : public testing::TestWithParam<StoreKind> {
     {
       const auto backend = MakeDefaultBackend();
       const auto store = quarry::Store::Open(*backend, database_.path()).value();
+      MemoryBudget budget(64 * kMiB);
+      Assignment parts{.parts = 6, .part_of = std::vector<uint32_t>(300)};
+      for (uint32_t node = 0; node < 300; ++node) parts.part_of[node] = node % 6;
+      EXPECT_OK(BuildPartitioning(*store, budget, {.table = "feature"}, std::move(parts), {}));
       EXPECT_OK(CreateEmbeddings(*store, "nodes", {.row_count = 20, .dim = 4}));
     }
     if (GetParam() != StoreKind::kEmbedded) server_.emplace(database_.path(), folder_ / "socket/q.sock");

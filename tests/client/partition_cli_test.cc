@@ -96,7 +96,7 @@ TEST_F(PartitionCliTest, WhatCannotBeIsRefused) {
   ExpectUsage("partition build db --parts 2 --chunk 10", "--chunk 10");
   ExpectUsage("partition build db a/b --parts 2", "letters, digits");
   ExpectUsage("partition build db --method hash", "hash");
-  ExpectUsage("partition drop unix:run/quarry.sock", "stop it, and give the database's folder");
+  ExpectUsage("partition explain unix:run/quarry.sock", "stop it, and give the database's folder");
   const Outcome none = Run("partition explain db none");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.err, HasSubstr("`quarry partition build` makes one"));

@@ -255,6 +255,15 @@ class RandomMessage {
     m.cache_bytes.resize(Below(20));
     for (uint64_t& bytes : m.cache_bytes) bytes = Any();
   }
+  void Fill(BuildPartitioning& m) {
+    m = {.name = Name(), .topology = Name(), .table = Name(), .rows = Flip()};
+    m.method = OneOf(PartitionMethod::kRandom);
+    m.parts = Any32();
+    m.chunk_share = static_cast<double>(1 + Below(1000)) / 1000;
+    m.training_first = Flip();
+    m.seed = Any();
+  }
+  void Fill(DropPartitioning& m) { m.name = Name(); }
   void Fill(Maintain& m) { m.task = OfKind<MaintenanceTask>(Below(std::variant_size_v<MaintenanceTask>)); }
 
   void Fill(Failure& m) {

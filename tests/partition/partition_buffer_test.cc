@@ -34,17 +34,16 @@ class PartitionBufferTest : public testing::Test {
     edges_ = world_.EdgesIn(new_ids_);
   }
 
-  std::unique_ptr<PartitionBuffer> Make(const SwapSpec& spec, bool prefetch = true) {
+  std::unique_ptr<PartitionBuffer> Make(const SwapSpec& spec, const PartitionBufferOptions& options = {}) {
     auto plan = PlanSwaps(spec);
     EXPECT_OK(plan);
-    auto buffer =
-        PartitionBuffer::Make(*parts_, backend_, world_.budget, *std::move(plan), {.prefetch = prefetch});
+    auto buffer = PartitionBuffer::Make(*parts_, backend_, world_.budget, *std::move(plan), options);
     EXPECT_OK(buffer);
     return *std::move(buffer);
   }
 
   // Rows and edges of the step are those of the plain table and topology.
-  void ExpectStep(const PartitionBuffer& buffer) {
+  void ExpectStep(const PartitionBuffer& buffer, bool old_ids = false) {
     const PartitionDirectory& directory = parts_->directory();
     const std::vector<uint32_t>& held = buffer.step().parts;
     std::vector<TypedEdge> edges;
@@ -68,6 +67,9 @@ class PartitionBufferTest : public testing::Test {
       if (!std::ranges::binary_search(held, part)) continue;
       const uint64_t at = (new_ids_[node] - directory.part_starts[part]) * directory.row_stride;
       ASSERT_EQ(std::memcmp(buffer.Rows(part).data() + at, rows.data() + node * 28, 28), 0);
+      ASSERT_EQ(buffer.OldIds(part).size(), old_ids ? directory.part_nodes(part) : 0);
+      if (!old_ids) continue;
+      ASSERT_EQ(buffer.OldIds(part)[new_ids_[node] - directory.part_starts[part]], node);
     }
   }
 
@@ -112,7 +114,8 @@ TEST_F(PartitionBufferTest, HoldsWhatTheGraphHasOfEachStepAndReadsWhatThePlanSay
   for (const SwapSpec& spec : kSpecs) {
     for (const bool prefetch : {true, false}) {
       SCOPED_TRACE(testing::Message() << PartitionOrderName(spec.order) << ", prefetch " << prefetch);
-      const auto buffer = Make(spec, prefetch);
+      const PartitionBufferOptions options = {.prefetch = prefetch, .labels = prefetch, .old_ids = !prefetch};
+      const auto buffer = Make(spec, options);
       EXPECT_EQ(world_.budget.used_bytes() - before, buffer->memory_bytes());
       uint64_t steps = 0;
       uint64_t most = 0;
@@ -122,11 +125,12 @@ TEST_F(PartitionBufferTest, HoldsWhatTheGraphHasOfEachStepAndReadsWhatThePlanSay
         most = std::max(most, buffer->held_bytes());
         if (!*more) break;
         ASSERT_EQ(buffer->step_number(), steps++);
-        ASSERT_NO_FATAL_FAILURE(ExpectStep(*buffer));
+        ASSERT_NO_FATAL_FAILURE(ExpectStep(*buffer, options.old_ids));
       }
       EXPECT_EQ(steps, buffer->plan().steps().size());
       EXPECT_EQ(most, buffer->memory_bytes());  // exactly what was reserved, in the largest step
-      const SwapCost cost = CostOf(buffer->plan(), directory.PartBytes(), directory.BucketBytes());
+      const SwapCost cost =
+          CostOf(buffer->plan(), PartBytesRead(directory, options), directory.BucketBytes());
       EXPECT_EQ(buffer->stats().bytes_read, cost.bytes_read);
       EXPECT_EQ(buffer->stats().parts_read, cost.parts_read);
       EXPECT_FALSE(buffer->Next().value());
@@ -238,7 +242,7 @@ TEST_F(PartitionBufferTest, ADamagedPageEndsItWithThePartsName) {
 TEST_F(PartitionBufferTest, EveryFailedReadIsAnError) {
   for (uint64_t at = 1;; ++at) {
     ASSERT_LT(at, 2000U);
-    const auto buffer = Make(kSpecs[3], at % 2 == 0);
+    const auto buffer = Make(kSpecs[3], {.prefetch = at % 2 == 0});
     backend_.SetPlans({{.kind = FaultKind::kRead, .at = at, .error = EIO}});
     Status status;
     bool more = true;

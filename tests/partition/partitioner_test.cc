@@ -24,8 +24,8 @@ constexpr PartitionMethod kMethods[] = {PartitionMethod::kGrem, PartitionMethod:
 
 // What holds of every partitioner.
 void ExpectSound(uint64_t node_count, const std::vector<NodePair>& pairs, const PartitionOptions& options) {
-  SCOPED_TRACE(fmt::format("{}: {} nodes, {} edges, {} parts, seed {}", PartitionMethodName(options.method),
-                           node_count, pairs.size(), options.parts, options.seed));
+  SCOPED_TRACE(fmt::format("{}: {} nodes, {} edges, {} parts, seed {}", NameOf(options.method), node_count,
+                           pairs.size(), options.parts, options.seed));
   PartitionRig rig;
   ArrayEdges edges(node_count, pairs);
   ASSERT_OK_AND_ASSIGN(const Assignment assignment, Partition(edges, options, rig.context()));
@@ -164,9 +164,9 @@ TEST(PartitionerTest, OptionsOutOfRangeAreNamed) {
   const std::vector<NodeId> train = {1, 2};
   EXPECT_THAT(Partition(edges, {.method = PartitionMethod::kBgl, .train_nodes = train}, rig.context()),
               IsStatus(Code::kInvalidArgument, HasSubstr("training node 2")));
-  EXPECT_THAT(ParsePartitionMethod("graem"), IsStatus(Code::kUsage, HasSubstr("grem")));
+  EXPECT_THAT(ParseName<PartitionMethod>("graem"), IsStatus(Code::kUsage, HasSubstr("grem")));
   for (const PartitionMethod method : kMethods) {
-    EXPECT_EQ(*ParsePartitionMethod(PartitionMethodName(method)), method);
+    EXPECT_EQ(*ParseName<PartitionMethod>(NameOf(method)), method);
   }
 }
 

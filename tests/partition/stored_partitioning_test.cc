@@ -346,11 +346,11 @@ TEST_F(StoredPartitioningTest, ImpossibleSpecsAreRefused) {
 TEST_F(StoredPartitioningTest, MadeByEachPartitioner) {
   for (const PartitionMethod method :
        {PartitionMethod::kGrem, PartitionMethod::kMetis, PartitionMethod::kBgl, PartitionMethod::kRandom}) {
-    SCOPED_TRACE(PartitionMethodName(method));
+    SCOPED_TRACE(NameOf(method));
     const auto record = MakePartitioning(*world_.store, world_.budget, {.table = "narrow"},
                                          {.method = method, .parts = 4, .seed = 5}, {});
     ASSERT_OK(record);
-    EXPECT_EQ(record->method, PartitionMethodName(method));
+    EXPECT_EQ(record->method, NameOf(method));
     EXPECT_EQ(record->seed, 5U);
     const auto opened = Open();
     std::vector<NodeId> old_ids(SmallStore::kNodes);

@@ -56,8 +56,6 @@ class PartitionedNodeRoadTest : public testing::Test {
     }
     ASSERT_OK(BuildPartitioning(*world_.store, world_.budget, {.table = "narrow"}, assignment_, {}));
     new_ids_ = PartitionedStore::NewIds(assignment_);
-    old_ids_.resize(new_ids_.size());
-    for (NodeId node = 0; node < new_ids_.size(); ++node) old_ids_[new_ids_[node]] = node;
     const std::vector<TypedEdge> edges = world_.EdgesIn(new_ids_);
     edges_.clear();
     for (const auto& [source, destination, relation] : edges) ++edges_[{source, destination}];
@@ -91,7 +89,7 @@ class PartitionedNodeRoadTest : public testing::Test {
     ASSERT_EQ(batch.labels.size(), batch.seed_count);
     ASSERT_EQ(std::set(batch.nodes.begin(), batch.nodes.end()).size(), batch.nodes.size());
     for (size_t i = 0; i < batch.nodes.size(); ++i) {
-      const NodeId old_id = old_ids_[batch.nodes[i]];
+      const NodeId old_id = batch.nodes[i];
       parts.insert(assignment_.part_of[old_id]);
       ASSERT_EQ(std::memcmp(batch.features.Row(i), rows.data() + size_t{old_id} * 28, 28), 0)
           << "node " << old_id;
@@ -107,8 +105,9 @@ class PartitionedNodeRoadTest : public testing::Test {
       ASSERT_LE(batch.indptr[i + 1] - batch.indptr[i], spec.fanouts[hop]);
       for (const auto& [neighbor, times] : drawn) {
         uint64_t there = 0;
-        if (spec.direction != Direction::kOut) there += Count(neighbor, batch.nodes[i]);
-        if (spec.direction != Direction::kIn) there += Count(batch.nodes[i], neighbor);
+        const NodeId source = new_ids_[neighbor], destination = new_ids_[batch.nodes[i]];
+        if (spec.direction != Direction::kOut) there += Count(source, destination);
+        if (spec.direction != Direction::kIn) there += Count(destination, source);
         ASSERT_LE(times, there) << "from " << neighbor << " to " << batch.nodes[i];
       }
     }
@@ -118,7 +117,7 @@ class PartitionedNodeRoadTest : public testing::Test {
     return found == edges_.end() ? 0 : found->second;
   }
 
-  // The seeds of a pass, as old ids; expects each batch to be right.
+  // The seeds of a pass; expects each batch to be right.
   std::vector<NodeId> Pass(PartitionedNodeRoad& road, const RoadSpec& spec, Split split, uint64_t pass) {
     std::vector<NodeId> seeds;
     auto stream = road.StartSplit(split, {.shuffle = split == Split::kTrain, .pass = pass});
@@ -128,7 +127,7 @@ class PartitionedNodeRoadTest : public testing::Test {
     EXPECT_OK(ForEachBatch(**stream, [&](const BatchView& batch) {
       ++batches;
       ExpectBatch(batch, spec, road.plan().parts.buffer);
-      for (const NodeId seed : batch.seeds()) seeds.push_back(old_ids_[seed]);
+      seeds.insert(seeds.end(), batch.seeds().begin(), batch.seeds().end());
     }));
     EXPECT_EQ(batches, (*stream)->batch_count());
     return seeds;
@@ -139,7 +138,7 @@ class PartitionedNodeRoadTest : public testing::Test {
   FaultBackend backend_{counted_};
   PartitionedStore world_{backend_};
   Assignment assignment_;
-  std::vector<NodeId> new_ids_, old_ids_;
+  std::vector<NodeId> new_ids_;
   std::map<std::pair<NodeId, NodeId>, uint64_t> edges_;  // in new ids, and how often
 };
 
@@ -309,7 +308,7 @@ TEST_F(PartitionedNodeRoadTest, ReadsWhatThePlansSayToThePage) {
             **stream, [&](const BatchView& batch) { used.insert(batch.nodes.begin(), batch.nodes.end()); }));
         // Each part is there once a pass, or since the one before.
         const auto stayed = [&](NodeId node) {
-          const uint32_t part = directory.PartOf(node);
+          const uint32_t part = directory.PartOf(new_ids_[node]);
           return !steps.empty() && std::ranges::count(steps.back().parts, part) > 0 &&
                  std::ranges::count(plan.steps().front().parts, part) > 0;
         };
@@ -321,8 +320,9 @@ TEST_F(PartitionedNodeRoadTest, ReadsWhatThePlansSayToThePage) {
         EXPECT_EQ(stats.feature_bytes_read + stats.topology_bytes_read, counted_.Of("parts.qpp").read - read);
       }
       steps.insert(steps.end(), plan.steps().begin(), plan.steps().end());
-      const SwapCost cost = CostOf(SwapPlan(plan.spec(), steps), PartBytesRead(directory, {.labels = true}),
-                                   directory.BucketBytes());
+      const SwapCost cost =
+          CostOf(SwapPlan(plan.spec(), steps), PartBytesRead(directory, {.labels = true, .old_ids = true}),
+                 directory.BucketBytes());
       EXPECT_EQ(counted_.Of("parts.qpp").read - read, cost.bytes_read - before);
       before = cost.bytes_read;
     }

@@ -97,6 +97,22 @@ class LoaderTest(DatabaseTest):
         seen = [batch.batch_size for batch in self.Loader(self.db, [2], batch_size=64, input_nodes="test")]
         self.assertEqual(seen, [64, 36])
 
+    def test_parts_take_turns(self):
+        self.db.partition(6, chunk=0.5)
+        loader = self.Loader(self.db, [4, 3], 64, "train", shuffle=True, partitioning="default", buffer=3)
+        for _ in range(2):
+            seen = []
+            for data in loader:
+                self.check(data, self.labelled)
+                seen.append(data.input_id.numpy())
+            np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(len(self.labelled)))
+        with self.assertRaisesRegex(TypeError, "how many batches"):
+            len(loader)
+        with self.assertRaisesRegex(quarry.UsageError, "those of a split"):
+            self.Loader(self.db, [4, 3], 64, [1, 2], partitioning="default")
+        with self.assertRaisesRegex(quarry.UsageError, "not planned"):
+            self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=True, partitioning="default")
+
     def test_a_plan_is_built_once_and_repeats(self):
         phases = []
         loader = self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=True, progress=lambda phase, *_: phases.append(phase))

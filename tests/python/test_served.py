@@ -30,6 +30,14 @@ class ServedTest(ServedDatabaseTest):
             for batch in stream.epoch("train"):
                 check_edge_ids(self, batch, edges)
         check_edge_ids(self, self.db.sample([3, 400, 5], [4, 3]), edges)
+        self.assertEqual(self.db.partition(5, method="random")["parts"], 5)
+        with self.db.stream([4, 3], batch_size=64, partitioning="default", buffer=2) as stream:
+            batches = list(stream.epoch("valid"))
+            np.testing.assert_array_equal(np.sort(np.concatenate([batch.seeds for batch in batches])), self.graph["valid"])
+            for batch in batches:  # what was put above is younger than they are
+                x = self.graph["features"][batch.nodes]
+                x[batch.nodes == 3] = 1
+                np.testing.assert_array_equal(batch.x, x)
         with pickle.loads(pickle.dumps(self.db)) as other:
             self.assertEqual(other.num_nodes, self.db.num_nodes)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import quarry
 from quarry import _quarry
-from small_graph import DIM, DatabaseTest, resident_bytes
+from small_graph import DIM, NODES, DatabaseTest, resident_bytes
 
 _BATCHES_WITHOUT_GROWTH = 10_000
 
@@ -58,6 +58,31 @@ class StreamsTest(DatabaseTest):
             again = [batch.nodes for batch in stream.epoch("train", ordered=True, number=5)]
             for one, other in zip(first, again, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+    def test_batches_of_parts_are_of_the_graph(self):
+        report = self.db.partition(6, name="six", chunk=0.5, seed=2)
+        self.assertEqual((report["parts"], report["nodes"]), (6, NODES))
+        self.assertEqual(self.db.sql("SELECT count(*) FROM partitions WHERE partitioning = 'six'").fetchone(), (6,))
+        with self.db.stream([4, 3], batch_size=64, partitioning="six", buffer=3) as stream:
+            for split in ("train", "valid"):
+                nodes = self.graph[split]
+                if split == "train":
+                    nodes = nodes[self.graph["labels"][nodes] >= 0]
+                batches = list(stream.epoch(split))
+                np.testing.assert_array_equal(np.sort(np.concatenate([batch.seeds for batch in batches])), np.sort(nodes))
+                for batch in batches:
+                    self.check(batch)
+            with self.assertRaisesRegex(quarry.Unsupported, "given nodes"):
+                stream.start([1, 2])
+        with self.assertRaisesRegex(quarry.UsageError, "layout"):
+            self.db.stream(partitioning="six", layout="default")
+        with self.assertRaisesRegex(quarry.UsageError, "which partitioning"):
+            self.db.stream(buffer=3)
+        with self.assertRaisesRegex(quarry.InvalidArgument, "partitioner 'hash'"):
+            self.db.partition(6, method="hash")
+        self.db.drop_partitioning("six")
+        with self.assertRaisesRegex(quarry.NotFound, "six"):
+            self.db.stream(partitioning="six")
 
     def test_edge_ids_are_columns_of_the_edge_list(self):
         edges = self.db.edges()

@@ -111,7 +111,8 @@ TEST_F(MaintenanceTest, WhoMayOnlyReadVerifiesAndChangesNothing) {
            wire::CompactTable{"feature"}, wire::CheckpointDatabase{"/nowhere"}, wire::BuildLayout{},
            wire::RebuildLayout{}, wire::DropLayout{}, wire::CalibrateDevice{},
            wire::CreateEmbeddings{"x", {.row_count = 1, .dim = 1}}, wire::DropEmbeddings{"x"},
-           wire::DropTraining{"x"}, wire::DropTable{"label"}, wire::ExportDatabase{.path = "/nowhere"}}) {
+           wire::DropTraining{"x"}, wire::DropTable{"label"}, wire::BuildPartitioning{},
+           wire::DropPartitioning{}, wire::ExportDatabase{.path = "/nowhere"}}) {
     EXPECT_THAT(Ask(peer, task), IsStatus(Code::kUsage, HasSubstr("read-only"))) << task.index();
   }
   EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));

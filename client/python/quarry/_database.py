@@ -335,6 +335,8 @@ class Database:
         gpu_memory: int | str = 0,
         gpu_cache: int | str | None = None,
         gpu_sampling: bool = False,
+        partitioning: str | None = None,
+        buffer: int = 0,
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
         `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
@@ -349,7 +351,15 @@ class Database:
         of what is free; `gpu_cache`: part of it for rows that stay, as bytes or a share of the features, None for as
         many as there is room for; `gpu_sampling`: batches that are sampled as they come are sampled there, from lists
         that lie there then (uniform draws only). `quarry.pyg.Loader` makes tensors of such batches.
+
+        `partitioning`: batches of splits out of the parts of a graph that `quarry partition build` has cut, `buffer` of
+        which are in memory at a time (0: as many as there is room for): neighbors are drawn among what is there, every
+        part is read once a pass, and nothing of each node or edge stays. Rows, labels and splits are those of its build.
         """
+        if partitioning is not None and (layout is not None or fresh):
+            raise UsageError("partitioning: batches of parts are sampled as they come; leave layout and fresh out")
+        if partitioning is None and buffer != 0:
+            raise UsageError("buffer: parts of which partitioning? Name it")
         if device is not None and device < 0:
             raise UsageError(f"device {device}: a GPU by its number, from 0 on; None: batches stay in memory")
         feature_bytes = self._feature_bytes(table)
@@ -367,6 +377,8 @@ class Database:
             size(gpu_memory, None, "gpu_memory"),
             -1 if gpu_cache is None else size(gpu_cache, feature_bytes, "gpu_cache"),
             gpu_sampling,
+            partitioning,
+            buffer,
         )
         stream = Stream(raw, self.num_nodes)
         self._streams.add(stream)
@@ -436,6 +448,32 @@ class Database:
             ),
             progress,
         )
+
+    def partition(
+        self,
+        parts: int = 0,
+        *,
+        name: str = "default",
+        method: str = "grem",
+        chunk: float = 0.1,
+        table: str = "feature",
+        topology: str = "graph",
+        training_first: bool = False,
+        seed: int = 0,
+        progress: ProgressCallable | bool | None = None,
+    ) -> dict[str, float]:
+        """Cuts the graph into parts (0: as many as the device reads well) and stores them as the partitioning `name`,
+        for `db.stream(partitioning=name)`. `method`: "grem", which holds the share `chunk` of the edges in memory,
+        "bgl", "metis" or "random". `training_first`: training nodes get parts of their own, which stay in memory while
+        others take turns. Gives a report. One of the name is replaced, once the new one is whole."""
+        if not 0 < chunk <= 1:
+            raise UsageError(f"chunk {chunk}: the share of the edges in memory, above 0 and at most 1")
+        return run_with_progress(
+            lambda told: _quarry.build_partitioning(self._store, name, method, parts, chunk, table, topology, training_first, seed, told), progress
+        )
+
+    def drop_partitioning(self, name: str) -> None:
+        _quarry.drop_partitioning(self._store, name)
 
     def drop_layout(self, name: str) -> None:
         _quarry.drop_layout(self._store, name)

@@ -104,6 +104,36 @@ nb::dict BuildLayout(const Store& store, const std::string& name, LiveSpec& live
   });
 }
 
+nb::dict BuildPartitioning(const Store& store, const std::string& name, const std::string& method,
+                           uint32_t parts, double chunk_share, const std::string& table,
+                           const std::string& topology, bool training_first, uint64_t seed,
+                           Progress& progress) {
+  quarry_partitioning_options options{};
+  options.size = sizeof options;
+  options.name = name.c_str();
+  options.topology = topology.c_str();
+  options.table = table.c_str();
+  options.method = method.c_str();
+  options.parts = parts;
+  options.training_first = training_first ? 1 : 0;
+  options.chunk_share = chunk_share;
+  options.seed = seed;
+  options.progress = Progress::Tell;
+  options.context = &progress;
+  return ReportOf(store, [&](quarry_store* handle, quarry_counters** report) {
+    return quarry_build_partitioning(handle, &options, report);
+  });
+}
+
+// Calls what takes the name of a thing to drop.
+template <auto kDrop>
+void Drop(const Store& store, const std::string& name) {
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  const nb::gil_scoped_release free;
+  Check(kDrop(handle, name.c_str()));
+}
+
 nb::dict Verify(const Store& store, Progress& progress) {
   struct Found {
     Progress* progress;
@@ -134,12 +164,11 @@ void BindAdmin(nb::module_& module) {
   module.def("build_layout", BuildLayout, nb::arg("store"), nb::arg("name"), nb::arg("live"),
              nb::arg("epochs"), nb::arg("policy"), nb::arg("seed_order"), nb::arg("disk_bytes"),
              nb::arg("threads"), nb::arg("resume"), nb::arg("progress"));
-  module.def("drop_layout", [](const Store& store, const std::string& name) {
-    const std::shared_ptr<StoreHandle> held = store.handle;
-    quarry_store* const handle = held->get();
-    const nb::gil_scoped_release free;
-    Check(quarry_drop_layout(handle, name.c_str()));
-  });
+  module.def("drop_layout", Drop<quarry_drop_layout>);
+  module.def("build_partitioning", BuildPartitioning, nb::arg("store"), nb::arg("name"), nb::arg("method"),
+             nb::arg("parts"), nb::arg("chunk_share"), nb::arg("table"), nb::arg("topology"),
+             nb::arg("training_first"), nb::arg("seed"), nb::arg("progress"));
+  module.def("drop_partitioning", Drop<quarry_drop_partitioning>);
   module.def("compact", [](const Store& store, const std::string& table, bool dry_run, Progress& progress) {
     return ReportOf(store, [&](quarry_store* handle, quarry_counters** report) {
       return quarry_compact(handle, table.c_str(), dry_run ? 1 : 0, Progress::Tell, &progress, report);

@@ -195,11 +195,13 @@ void MakeRoom(Stream& stream, size_t held_max, const char* instead) {
 }
 
 // `device`: a GPU's ordinal, negative: batches stay in memory; `device_bytes` 0: half of what is free there;
-// `device_cache_bytes` negative: as many rows stay there as there is room for; `device_samples`: batches are sampled there.
+// `device_cache_bytes` negative: as many rows stay there as there is room for; `device_samples`: batches are sampled there;
+// `partitioning`: batches are of its parts, of which `buffer` are held (0: as many as there is memory for).
 std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
                                    const std::optional<std::string>& layout, bool fresh, uint64_t disk_bytes,
                                    const Snapshot* snapshot, int device, uint64_t device_bytes,
-                                   int64_t device_cache_bytes, bool device_samples) {
+                                   int64_t device_cache_bytes, bool device_samples,
+                                   const std::optional<std::string>& partitioning, uint32_t buffer) {
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_stream_options options{};
@@ -214,12 +216,18 @@ std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
   superbatch.size = sizeof superbatch;
   superbatch.live = spec;
   superbatch.disk_bytes = disk_bytes;
+  quarry_partitioned_spec parts{};
+  parts.size = sizeof parts;
+  parts.live = spec;
+  parts.partitioning = partitioning ? partitioning->c_str() : nullptr;
+  parts.buffer = buffer;
   quarry_stream* stream = nullptr;
   {
     const nb::gil_scoped_release free;
-    Check(fresh    ? quarry_open_superbatch(handle, &superbatch, &options, &stream)
-          : layout ? quarry_open_planned(handle, layout->c_str(), spec, &options, &stream)
-                   : quarry_open_live(handle, spec, &options, &stream));
+    Check(partitioning ? quarry_open_partitioned(handle, &parts, &options, &stream)
+          : fresh      ? quarry_open_superbatch(handle, &superbatch, &options, &stream)
+          : layout     ? quarry_open_planned(handle, layout->c_str(), spec, &options, &stream)
+                       : quarry_open_live(handle, spec, &options, &stream));
   }
   auto preparations = std::make_shared<Preparations>(held);
   return std::make_unique<Stream>(std::make_shared<StreamHandle>(stream, preparations), preparations);
@@ -418,7 +426,8 @@ void BindStreams(nb::module_& module) {
       .def_static("open", OpenStream, nb::arg("store"), nb::arg("live").none(), nb::arg("layout").none(),
                   nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none(), nb::arg("device") = -1,
                   nb::arg("device_bytes") = 0, nb::arg("device_cache_bytes") = -1,
-                  nb::arg("device_samples") = false)
+                  nb::arg("device_samples") = false, nb::arg("partitioning").none() = nb::none(),
+                  nb::arg("buffer") = 0)
       .def_prop_ro("slots", [](const Stream& self) { return quarry_stream_slots(self.handle->get()); })
       .def_prop_ro("feature_dim",
                    [](const Stream& self) { return quarry_stream_feature_dim(self.handle->get()); })

@@ -60,6 +60,25 @@ struct quarry_layout_spec {
 int quarry_build_layout(quarry_store* store, const struct quarry_layout_spec* spec, quarry_counters** report);
 int quarry_drop_layout(quarry_store* store, const char* name);
 
+/* Since version 1.10: cuts the graph into parts for quarry_open_partitioned, and stores them. One of the name is
+ * replaced, once the new one is whole. `options` may be null. QUARRY_OUT_OF_BUDGET says what the method would take. */
+struct quarry_partitioning_options {
+  size_t size;
+  const char* name;         /* null: "default" */
+  const char* topology;     /* null: "graph" */
+  const char* table;        /* whose rows parts have; null: "feature", where there is one */
+  const char* method;       /* null: "grem"; "bgl", "metis", "random" */
+  uint32_t parts;           /* 0: as many as the device reads well, by the graph's size */
+  int training_first;       /* training nodes get parts of their own, which stay in memory */
+  double chunk_share;       /* of grem: of the edges, in memory at once; 0: a tenth */
+  uint64_t seed;            /* of the partitioner */
+  quarry_progress progress; /* may be null */
+  void* context;
+};
+int quarry_build_partitioning(quarry_store* store, const struct quarry_partitioning_options* options,
+                              quarry_counters** report);
+int quarry_drop_partitioning(quarry_store* store, const char* name);
+
 /* Since version 1.3: embedding tables. How their rows are trained decides how much state each has beside its
  * vector: as much as the vector, none, or twice as much and the number of its steps. */
 enum quarry_optimizer { QUARRY_ADAGRAD = 0, QUARRY_SGD = 1, QUARRY_ADAM = 2 };

@@ -128,6 +128,18 @@ struct quarry_superbatch_spec {
 /* `spec` may be null. */
 int quarry_open_superbatch(quarry_store* store, const struct quarry_superbatch_spec* spec,
                            const struct quarry_stream_options* options, quarry_stream** stream);
+/* Since version 1.10: batches of splits, made of the parts of a stored partitioning (`quarry partition build`) that are
+ * in memory: nothing of each node or edge stays there. Rows, labels and splits are those of the partitioning's build. */
+struct quarry_partitioned_spec {
+  size_t size;
+  const struct quarry_live_spec* live; /* what batches are; null: its defaults. Its cache does not count */
+  const char* partitioning;            /* null: "default" */
+  uint32_t buffer;                     /* parts that are held at a time; 0: as many as there is memory for */
+  uint32_t logical; /* as many take turns as one; 0: all parts, so that one is swapped at a time */
+};
+/* `spec` may be null. QUARRY_UNSUPPORTED of a snapshot, of edge ids, and of passes over given seeds. */
+int quarry_open_partitioned(quarry_store* store, const struct quarry_partitioned_spec* spec,
+                            const struct quarry_stream_options* options, quarry_stream** stream);
 void quarry_stream_free(quarry_stream* stream);
 uint32_t quarry_stream_slots(const quarry_stream* stream); /* batches that may be held at a time */
 uint32_t quarry_stream_feature_dim(const quarry_stream* stream);

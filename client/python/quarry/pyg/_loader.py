@@ -44,6 +44,9 @@ class Loader:
                    many as there is room for
     gpu_sampling   batches are sampled on the GPU, from lists that take part of gpu_memory and lie there as long as the
                    Loader's road is open; never from a plan. Uniform draws only; the same batches either way
+    partitioning   part by part: the name of what `quarry partition build` has cut the graph into, for a graph whose edges
+                   do not fit into memory either; `buffer` parts are there at a time (0: as many as there is room for), and
+                   neighbors are drawn among them. Of splits alone; an epoch has as many batches as its parts make
     transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
                    behind what the caller's stream had to do when the epoch began
 
@@ -79,6 +82,8 @@ class Loader:
         gpu_memory: int | str = "auto",
         gpu_cache: int | str | None = None,
         gpu_sampling: bool = False,
+        partitioning: str | None = None,
+        buffer: int = 0,
         transform: Callable[[Any], Any] | None = None,
         progress: ProgressCallable | bool | None = None,
         **others: Any,
@@ -118,6 +123,11 @@ class Loader:
             raise UsageError("gpu_sampling: batches are sampled on the GPU that device names, where gpu_memory leaves it memory")
         if gpu_sampling and plan not in (False, "auto"):
             raise UsageError("gpu_sampling: a plan's batches are sampled ahead, by the processor; give plan=False")
+        self._parts = {"partitioning": partitioning, "buffer": buffer} if partitioning is not None or buffer else {}
+        if partitioning is not None and (plan not in (False, "auto") or edge_ids or gpu_sampling):
+            raise UsageError("partitioning: batches of parts are not planned, have no edge ids, and are sampled by the processor; leave plan, edge_ids and gpu_sampling out")
+        if partitioning is not None and not isinstance(input_nodes, str):
+            raise UsageError("partitioning: seeds are those of a split; give input_nodes its name")
         self._gpu: _Gpu | None = None  # while the engine brings batches to it
         self._transform = transform
         self._progress = progress
@@ -144,6 +154,8 @@ class Loader:
         return self._num_seeds
 
     def __len__(self) -> int:
+        if self._parts:
+            raise TypeError("a Loader of parts has no len(): the parts that an epoch holds together decide how many batches it has")
         return -(-self.num_seeds // self._batch_size)
 
     def _check_device(self) -> None:
@@ -218,7 +230,7 @@ class Loader:
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
-        if self._plan is False or self._edge_ids or self._gpu_sampling or (self._split == "train" and not self._shuffle):
+        if self._plan is False or self._parts or self._edge_ids or self._gpu_sampling or (self._split == "train" and not self._shuffle):
             return None
         layouts = self._db.layouts
         if isinstance(self._plan, str) and self._plan != "auto":
@@ -250,12 +262,13 @@ class Loader:
                 fanouts=tuple(self._fanouts),
                 batch_size=self._batch_size,
                 layout=layout,
-                cache=self._cache if layout is None else 0,
+                cache=self._cache if layout is None and not self._parts else 0,
                 direction=self._direction,
                 seed=self._seed,
                 edge_ids=self._edge_ids,
                 snapshot=self._snapshot,
                 **self._draws,
+                **self._parts,
             )
             self._stream, self._gpu = self._opened_gpu(spec) if self._by_engine else (self._db._shared_stream(**spec), None)
         return self._stream

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quarry/format/embedding_spec.h"
+#include "quarry/format/partition_method.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/format/wire_status.h"
 
@@ -96,6 +97,26 @@ struct DropLayout {
   bool operator==(const DropLayout&) const = default;
 };
 
+// Cuts a topology into parts and stores them (engine/partition). Counters: parts, nodes, edges, cut_edges, disk_bytes,
+// seconds.
+struct BuildPartitioning {
+  std::string name = "default";
+  std::string topology = "graph";
+  std::string table = "feature";  // whose rows parts have; of a database without this one: none
+  bool rows = true;               // false: edges alone
+  PartitionMethod method = PartitionMethod::kGrem;
+  uint32_t parts = 0;        // 0: as many as the device reads well, by the graph's size
+  double chunk_share = 0.1;  // grem: of the edges, in memory at once
+  bool training_first = false;
+  uint64_t seed = 0;
+  bool operator==(const BuildPartitioning&) const = default;
+};
+
+struct DropPartitioning {
+  std::string name = "default";
+  bool operator==(const DropPartitioning&) const = default;
+};
+
 // Prices an epoch by each way of reading it. Counters: best and own, the numbers of the cheapest path and of the
 // layout's own; paths.N.FIELD: path (as the cost model numbers them), policy, bytes and seconds; levels.N.rows
 // and levels.N.served of the cache (0), the segment caches (1) and the chunks (2). The note says why the best is.
@@ -146,7 +167,7 @@ struct DropTable {
 using MaintenanceTask =
     std::variant<VerifyDatabase, CompactTable, CheckpointDatabase, BuildLayout, RebuildLayout, DropLayout,
                  CalibrateDevice, CreateEmbeddings, DropEmbeddings, DropTraining, DropTable, InspectDatabase,
-                 ExportDatabase, ExplainLayout, TraceLayout>;
+                 ExportDatabase, ExplainLayout, TraceLayout, BuildPartitioning, DropPartitioning>;
 
 struct Maintain {
   MaintenanceTask task;

@@ -35,6 +35,7 @@ struct PartitionBufferOptions {
   bool prefetch = true;  // reads beside the use; it costs the frames of what comes next
   bool rows = true;      // of parts that have some
   bool labels = false;   // and splits; REQUIRES: the partitioning has them
+  bool old_ids = false;  // what the database calls the nodes
 };
 
 struct PartitionBufferStats {
@@ -103,6 +104,8 @@ class PartitionBuffer {
   // By node of the part; without labels, empty.
   std::span<const int64_t> Labels(uint32_t part) const;
   std::span<const uint8_t> Splits(uint32_t part) const;
+  // By node of the part; empty where they were not asked for.
+  std::span<const NodeId> OldIds(uint32_t part) const;
   EdgeBucket Bucket(uint32_t source, uint32_t destination) const;
 
   const SwapPlan& plan() const { return plan_; }
@@ -112,11 +115,12 @@ class PartitionBuffer {
   uint64_t held_bytes() const;  // by frames now, those that are being read included
 
  private:
-  // A part's rows, labels or splits (the destination says which), or a bucket.
+  // A part's rows, labels, splits or old ids (the destination says which), or a bucket.
   struct FrameKey {
     uint32_t source = 0;
     uint32_t destination = 0;
     uint64_t number() const { return uint64_t{source} << 32 | destination; }
+    bool is_bucket() const { return destination < kOldIds; }
   };
   struct Frame {
     FrameKey key;
@@ -125,7 +129,8 @@ class PartitionBuffer {
     uint64_t read_number = 0;  // for rows
     std::span<std::byte> pages;
   };
-  static constexpr uint32_t kRows = ~uint32_t{0}, kLabels = kRows - 1, kSplits = kRows - 2;
+  static constexpr uint32_t kRows = ~uint32_t{0}, kLabels = kRows - 1, kSplits = kRows - 2,
+                            kOldIds = kRows - 3;
 
   PartitionBuffer(const StoredPartitioning& partitioning, IoBackend& backend, SwapPlan plan,
                   const PartitionBufferOptions& options);

@@ -73,6 +73,14 @@ struct PartitionDirectory {
   uint64_t BytesOf(uint32_t part, uint64_t value_bytes) const {
     return RoundUp(part_nodes(part) * value_bytes, kPageBytes);
   }
+  // Old ids lie one behind the other, and a part's begin within a page: the whole pages that have them.
+  uint64_t ids_offset(uint32_t part) const {
+    return RoundDown(part_starts[part] * sizeof(NodeId), kPageBytes);
+  }
+  uint64_t ids_bytes(uint32_t part) const {
+    const uint64_t end = RoundUp(part_starts[part + 1] * sizeof(NodeId), kPageBytes);
+    return part_nodes(part) == 0 ? 0 : end - ids_offset(part);
+  }
   // Rows of several parts lie in one piece of memory, each in a frame of whole rows and whole pages.
   uint64_t row_frame_bytes() const;
   // The same of a bucket, which begins at its entry's offset.

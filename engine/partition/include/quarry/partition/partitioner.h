@@ -8,18 +8,14 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "quarry/base/status.h"
+#include "quarry/format/partition_method.h"
 #include "quarry/format/types.h"
 #include "quarry/partition/assignment.h"
 #include "quarry/partition/edge_source.h"
 
 namespace quarry {
-
-enum class PartitionMethod : uint8_t { kGrem, kMetis, kBgl, kRandom };
-std::string_view PartitionMethodName(PartitionMethod method);
-Result<PartitionMethod> ParsePartitionMethod(std::string_view name);  // kUsage lists the names
 
 struct PartitionOptions {
   PartitionMethod method = PartitionMethod::kGrem;

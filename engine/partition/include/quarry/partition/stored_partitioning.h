@@ -22,6 +22,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/partition/assignment.h"
+#include "quarry/partition/auto_tune.h"
 #include "quarry/partition/partition_directory.h"
 #include "quarry/partition/partitioner.h"
 #include "quarry/storage/data_file.h"
@@ -53,6 +54,11 @@ inline constexpr std::string_view kTrainingFirstMethod = " --training-first";
 // assignment of other nodes, kOutOfBudget with the least that would do, kCancelled when `progress` says so.
 Result<PartitioningRecord> BuildPartitioning(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
                                              Assignment assignment, const ProgressFunction& progress);
+
+// How many parts a topology is cut into, with the rows of a table (none: ""), where nobody says it: by the sizes, the
+// memory and what the device does (auto_tune.h). Errors as TunePartitions.
+Result<PartitionTuning> TuneParts(const Manifest& manifest, const TopologyRecord& topology,
+                                  std::string_view table, const DeviceProfile& device, uint64_t memory_bytes);
 
 // Partitions the topology of `spec`, whose method and seed are those of `options`, and builds that. The
 // training nodes are the database's. Errors as Partition's and BuildPartitioning's.
@@ -101,6 +107,8 @@ class StoredPartitioning {
   uint64_t SplitsAt(uint32_t part) const {
     return splits_.offset + directory_.OffsetOf(part, sizeof(uint8_t));
   }
+  // The pages of directory().ids_bytes(part) that have a part's old ids.
+  uint64_t OldIdsAt(uint32_t part) const { return old_ids_.offset + directory_.ids_offset(part); }
   uint64_t BucketAt(uint32_t source, uint32_t destination) const {
     return buckets_.offset + directory_.bucket(source, destination).offset;
   }
@@ -109,6 +117,7 @@ class StoredPartitioning {
   Status VerifyRows(uint32_t part, std::span<const std::byte> pages) const;
   Status VerifyLabels(uint32_t part, std::span<const std::byte> pages) const;
   Status VerifySplits(uint32_t part, std::span<const std::byte> pages) const;
+  Status VerifyOldIds(uint32_t part, std::span<const std::byte> pages) const;
   Status VerifyBucket(uint32_t source, uint32_t destination, std::span<const std::byte> pages) const;
   EdgeBucket View(uint32_t source, uint32_t destination, std::span<const std::byte> pages) const;
 

@@ -9,8 +9,8 @@
 //   a step   samplers make batches of the step's nodes, of the neighbors that are held alone; the next parts are read
 //            meanwhile. The next step begins when the last batch is given back.
 //
-// Rows are used where the device put them. Node ids of batches are the partitioning's new ids, and labels, splits and
-// rows are those of its build. A pass that follows another one keeps what its first step has of it.
+// Rows are used where the device put them. Node ids of batches are the database's, which parts have beside their rows;
+// labels, splits and rows are those of the partitioning's build. A pass that follows another one keeps what its first step has of it.
 #pragma once
 
 #include <cstdint>
