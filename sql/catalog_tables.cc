@@ -219,10 +219,6 @@ Result<RowList> ListStats(Session& session, const Query&) {
   }
   const std::pair<const char*, uint64_t> stats[] = {
       {"nodes", snapshot->node_count},
-      {"added_nodes", graph == nullptr ? 0 : graph->added_nodes},
-      {"runs", graph == nullptr ? 0 : graph->runs.size()},
-      {"run_edges", run_edges},
-      {"run_bytes", run_bytes},
       {"edges", graph == nullptr ? 0 : graph->edge_count},
       {"relations", graph == nullptr ? 0 : graph->relation_count},
       {"classes", manifest->class_count},
@@ -233,6 +229,10 @@ Result<RowList> ListStats(Session& session, const Query&) {
       {"file_bytes", file_bytes},
       {"timestamp", snapshot->timestamp},
       {"changed_rows", changed_rows},
+      {"added_nodes", graph == nullptr ? 0 : graph->added_nodes},
+      {"runs", graph == nullptr ? 0 : graph->runs.size()},
+      {"run_edges", run_edges},
+      {"run_bytes", run_bytes},
       {"memory_bytes_max", session.budget().limit_bytes()},
       {"memory_bytes_used", session.budget().used_bytes()},
   };

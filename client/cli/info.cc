@@ -236,12 +236,12 @@ void PrintFacts(const Json& report) {
   };
   line("database", Text(report, "path"));
   line("id", Text(report, "database_id"));
-  std::string nodes = Text(report, "nodes");
+  std::string node_count = Text(report, "nodes");
   for (const Json& graph : report["topologies"]) {
     const auto added = graph["added_nodes"].get<uint64_t>();
-    if (Text(graph, "name") == "graph" && added > 0) nodes += fmt::format("; {} of them added", added);
+    if (Text(graph, "name") == "graph" && added > 0) node_count += fmt::format("; {} of them added", added);
   }
-  line("nodes", nodes);
+  line("nodes", node_count);
   for (const Json& graph : report["topologies"]) {
     if (Text(graph, "name") != "graph") continue;
     const std::string kind = WordsOf(

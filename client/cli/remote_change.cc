@@ -5,6 +5,7 @@
 #include "opened_store.h"
 #include "quarry/database.h"
 #include "quarry/storage/growth.h"
+#include "quarry/storage/record_names.h"
 
 namespace quarry::cli {
 namespace {

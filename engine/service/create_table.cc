@@ -12,10 +12,10 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kWriterBytes = 8 * kMiB;  // buffers of the file's writer
-constexpr uint64_t kPieceBytes = kMiB;
+constexpr uint64_t kTableWriterBytes = 8 * kMiB;  // buffers of the file's writer
+constexpr uint64_t kZerosBytes = kMiB;
 
-Status CheckNew(const Manifest& manifest, const wire::CreateTable& create, const std::string& path) {
+Status CheckNewTable(const Manifest& manifest, const wire::CreateTable& create, const std::string& path) {
   if (manifest.FindTable(create.table) != nullptr) {
     return MakeStatus(Code::kAlreadyExists, "{}: there is a table \"{}\" already", path, create.table);
   }
@@ -30,7 +30,7 @@ Status CheckNew(const Manifest& manifest, const wire::CreateTable& create, const
 
 Status WriteZeros(FeatureTableWriter& writer, const FeatureGeometry& geometry,
                   const ProgressFunction& progress) {
-  const uint64_t rows_max = std::max<uint64_t>(1, kPieceBytes / geometry.row_bytes);
+  const uint64_t rows_max = std::max<uint64_t>(1, kZerosBytes / geometry.row_bytes);
   const std::vector<std::byte> zeros(rows_max * geometry.row_bytes);
   for (uint64_t done = 0; done < geometry.row_count;) {
     const uint64_t rows = std::min(rows_max, geometry.row_count - done);
@@ -46,7 +46,7 @@ Status WriteZeros(FeatureTableWriter& writer, const FeatureGeometry& geometry,
 Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& create,
                    const ProgressFunction& progress) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  QUARRY_RETURN_IF_ERROR(CheckNew(*manifest, create, store.path()));
+  QUARRY_RETURN_IF_ERROR(CheckNewTable(*manifest, create, store.path()));
   QUARRY_TRY(const FeatureGeometry geometry,
              FeatureGeometry::Make(create.element_type, create.dim, manifest->node_count));
   TableRecord record = {.name = create.table,
@@ -61,9 +61,9 @@ Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& 
                       FormatBytes(space.available), create.table, FormatBytes(geometry.data_end()));
   }
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget.Reserve(
-                 kWriterBytes + kPieceBytes + geometry.row_bytes + geometry.cell_count() * sizeof(uint32_t),
-                 "creating a table"));
+             budget.Reserve(kTableWriterBytes + kZerosBytes + geometry.row_bytes +
+                                geometry.cell_count() * sizeof(uint32_t),
+                            "creating a table"));
   QUARRY_RETURN_IF_ERROR(ClearTopologyFile(store, record.file));
   const std::string path = store.path() + "/" + record.file;
   const auto write = [&]() -> Status {
@@ -79,7 +79,7 @@ Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& 
   }
   // After an error the file may be named: it stays, and the next open knows.
   return store.UpdateManifest([&](Manifest& next) {
-    QUARRY_RETURN_IF_ERROR(CheckNew(next, create, store.path()));
+    QUARRY_RETURN_IF_ERROR(CheckNewTable(next, create, store.path()));
     record.added_rows = next.node_count - record.row_count;
     record.row_count = next.node_count;
     next.tables.push_back(record);
