@@ -214,7 +214,7 @@ class Pieces {
 };
 
 // What a put has committed: of rows alone, its timestamp.
-Result<wire::GraphChanged> CommittedOf(const wire::Response& response, bool changes_graph,
+Result<wire::GraphChanged> CommittedOf(wire::Response& response, bool changes_graph,
                                        const std::string& path) {
   if (changes_graph) return Expect<wire::GraphChanged>(response, path);
   QUARRY_TRY(const wire::Written written, Expect<wire::Written>(response, path));
