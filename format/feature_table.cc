@@ -32,7 +32,7 @@ Result<FeatureGeometry> FeatureGeometry::Make(ElementType type, uint64_t dim, ui
   FeatureGeometry geometry;
   geometry.element_type = type;
   geometry.dim = dim;
-  geometry.row_count = row_count;
+  geometry.row_count = geometry.file_rows = row_count;
   geometry.row_bytes = RowBytes(type, dim);
   geometry.stride_bytes = geometry.row_bytes < kPageBytes ? RoundUp(geometry.row_bytes, 4)
                                                           : RoundUp(geometry.row_bytes, kSectorBytes);

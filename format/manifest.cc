@@ -114,12 +114,22 @@ Status CheckTable(const TableRecord& table, std::string_view path) {
                       "{}: table \"{}\" has element type {}, which this Quarry does not know", path,
                       table.name, static_cast<uint8_t>(table.element_type));
   }
+  if (table.added_rows > table.row_count) {
+    return MakeStatus(Code::kCorruption,
+                      "{}: the manifest's table \"{}\" has {} rows, and {} of them were added", path,
+                      table.name, table.row_count, table.added_rows);
+  }
   return CheckFile(table.file, path);
 }
 
 // Runs follow each other: positions in one are positions in what the ones before it make.
 Status CheckTopology(const TopologyRecord& topology, std::string_view path) {
   QUARRY_RETURN_IF_ERROR(CheckFile(topology.file, path));
+  if (topology.added_nodes > topology.node_count) {
+    return MakeStatus(Code::kCorruption,
+                      "{}: the manifest's topology \"{}\" has {} nodes, and {} of them were added", path,
+                      topology.name, topology.node_count, topology.added_nodes);
+  }
   uint64_t edges = topology.base_edge_count();
   uint64_t timestamp = topology.folded;
   for (const TopologyRun& run : topology.runs) {

@@ -26,6 +26,7 @@ struct TableRecord {
   dim @5 :UInt64;
   fileBytes @6 :UInt64;
   folded @7 :UInt64;       # the file holds the row versions up to this timestamp
+  addedRows @8 :UInt64;    # of rowCount: those behind the file's, which are versions alone
 }
 
 struct TopologyRun {
@@ -54,6 +55,7 @@ struct TopologyRecord {
   weighted @10 :Bool;
   folded @11 :UInt64;      # the file holds the commits of edges up to this timestamp
   runs @12 :List(TopologyRun);
+  addedNodes @13 :UInt64;  # of nodeCount: those behind the file's
 }
 
 struct DeviceRecord {
@@ -183,4 +185,6 @@ struct Manifest {
   embeddings @11 :List(EmbeddingRecord);
   trainings @12 :List(TrainingRecord);
   partitionings @13 :List(PartitioningRecord);
+  grown @14 :UInt64;               # timestamp of the last commit of nodes; 0 = none
+  nodesBefore @15 :UInt64;         # node count before that commit
 }

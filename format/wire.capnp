@@ -212,12 +212,38 @@ struct PutRows {
   block @3 :Bulk;
 }
 
+# What a put changes of the graph. Of one in pieces the first says which topology and nodes.
+struct PutGraph {
+  topology @0 :Text;
+  firstNode @1 :UInt64;          # of added nodes: the node count so far
+  nodes @2 :UInt64;              # that are added
+  names @3 :List(Text);          # of the next of them
+  edges @4 :UInt64;
+  weighted @5 :Bool;
+  remove @6 :Bool;               # the edges go
+  block @7 :Bulk;                # sources, destinations (uint32), weights (float32)
+}
+
+struct GraphChanged {
+  timestamp @0 :UInt64;
+  added @1 :UInt64;
+  removed @2 :UInt64;
+  present @3 :UInt64;
+  absent @4 :UInt64;
+  firstNode @5 :UInt64;
+  nodesAdded @6 :UInt64;
+  nodeCount @7 :UInt64;
+  edgeCount @8 :UInt64;
+  runs @9 :UInt64;
+}
+
 struct Put {
   number @0 :UInt64;
   unsynced @1 :Bool;
   tables @2 :List(PutRows);
   piece @3 :UInt64;              # of a put in pieces, from 1; 0 = all of it
   last @4 :Bool;                 # piece, which commits all of them
+  graph @5 :PutGraph;            # null: it stays as it is
 }
 
 # A piece of the state; the last one saves it.
@@ -295,6 +321,12 @@ struct CreateEmbeddings {
   seed @7 :UInt64;
 }
 
+struct CreateTable {
+  table @0 :Text;
+  elementType @1 :UInt8;
+  dim @2 :UInt64;
+}
+
 struct ExportDatabase {
   path @0 :Text;                 # of the folder to make, from the root on
   format @1 :Text;
@@ -345,8 +377,9 @@ struct Maintain {
     export @12 :ExportDatabase;
     explainLayout @13 :ExplainLayout;
     traceLayout @14 :TraceLayout;
-    buildPartitioning @15 :BuildPartitioning;
-    dropPartitioning @16 :Text;
+    createTable @15 :CreateTable;
+    buildPartitioning @16 :BuildPartitioning;
+    dropPartitioning @17 :Text;
   }
 }
 
@@ -380,6 +413,7 @@ struct Response {
     progress @23 :Progress;
     maintained @24 :MaintenanceReport;
     manifest @25 :Payload;
+    graphChanged @26 :GraphChanged;
   }
 }
 

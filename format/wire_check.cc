@@ -182,7 +182,9 @@ struct RequestCheck {
   Status operator()(const Put& put) const {
     QUARRY_RETURN_IF_ERROR(CheckPositive(put.number, "the number of the write"));
     if (put.last && put.piece == 0) return Fault("the last piece of a put that has none");
-    if (!put.last) QUARRY_RETURN_IF_ERROR(CheckPositive(put.tables.size(), "the number of tables"));
+    const bool may_have_none = put.last || put.graph;
+    if (!may_have_none) QUARRY_RETURN_IF_ERROR(CheckPositive(put.tables.size(), "the number of tables"));
+    if (put.graph) QUARRY_RETURN_IF_ERROR(CheckGraph(*put.graph, limits));
     QUARRY_RETURN_IF_ERROR(CheckCount(put.tables.size(), kListedMax, "tables"));
     for (const PutRows& rows : put.tables) {
       QUARRY_RETURN_IF_ERROR(CheckName(rows.table, "table"));
@@ -470,6 +472,7 @@ struct ResponseCheck {
   Status operator()(const PassEnded&) const { return Status(); }
   Status operator()(const Chunk&) const { return Status(); }
   Status operator()(const Written&) const { return Status(); }
+  Status operator()(const GraphChanged&) const { return Status(); }
 };
 
 }  // namespace

@@ -141,4 +141,21 @@ inline Status CheckShape(const RowBlockShape& shape, const Limits& limits) {
   return CheckCount(shape.state_dim, 2 * kDimMax + 1, "elements of a row's state");
 }
 
+inline Status CheckGraph(const PutGraph& graph, const Limits& limits) {
+  QUARRY_RETURN_IF_ERROR(CheckName(graph.topology, "topology"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(graph.first_node, kNodeCountMax, "nodes"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(graph.nodes, kNodeCountMax, "nodes"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(graph.names.size(), limits.ids_max, "names"));
+  QUARRY_RETURN_IF_ERROR(CheckCount(graph.edges, limits.ids_max, "edges"));
+  if (graph.weighted && graph.remove) return Fault("weights of edges that are removed");
+  return CheckBulk(graph.block, graph.edges * (graph.weighted ? 12 : 8), "edges");
+}
+
+inline Status Check(const CreateTable& create) {
+  QUARRY_RETURN_IF_ERROR(CheckName(create.table, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckElementType(create.element_type, "a table"));
+  QUARRY_RETURN_IF_ERROR(CheckPositive(create.dim, "the table's dimension"));
+  return CheckCount(create.dim, kDimMax, "elements of a row");
+}
+
 }  // namespace quarry::wire

@@ -169,6 +169,19 @@ Result<RowList> ListVersions(Session& session, const Query&) {
   return rows;
 }
 
+// What was committed to topologies since their files were written, in order.
+Result<RowList> ListRuns(Session& session, const Query&) {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  RowList rows;
+  for (const TopologyRecord& topology : snapshot->topologies) {
+    for (const TopologyRun& run : topology.runs) {
+      rows.Add({topology.name, run.file, Integer(run.timestamp), Integer(run.commits), Integer(run.added),
+                Integer(run.removed), Integer(run.lists), Integer(run.file_bytes)});
+    }
+  }
+  return rows;
+}
+
 // Whoever holds them: this connection, others, roads, sessions of the server.
 Result<RowList> ListSnapshots(Session& session, const Query&) {
   RowList rows;
@@ -190,8 +203,8 @@ Result<uint64_t> ChangedRows(Session& session, const std::shared_ptr<const Snaps
 
 Result<RowList> ListStats(Session& session, const Query&) {
   const std::shared_ptr<const Manifest> manifest = session.manifest();
-  const TopologyRecord* const graph = manifest->FindTopology("graph");
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  const TopologyRecord* const graph = snapshot->FindTopology("graph");
   QUARRY_TRY(const uint64_t changed_rows, ChangedRows(session, snapshot));
   uint64_t file_bytes = 0;
   const std::vector<NamedFile> files = FilesIn(*manifest);
@@ -199,8 +212,13 @@ Result<RowList> ListStats(Session& session, const Query&) {
     const Value bytes = FileBytes(session.store().path() + "/" + file.path);
     if (const auto* known = std::get_if<int64_t>(&bytes)) file_bytes += static_cast<uint64_t>(*known);
   }
+  uint64_t run_edges = 0, run_bytes = 0;
+  for (const TopologyRun& run : graph == nullptr ? std::vector<TopologyRun>() : graph->runs) {
+    run_edges += run.added + run.removed;
+    run_bytes += run.file_bytes;
+  }
   const std::pair<const char*, uint64_t> stats[] = {
-      {"nodes", manifest->node_count},
+      {"nodes", snapshot->node_count},
       {"edges", graph == nullptr ? 0 : graph->edge_count},
       {"relations", graph == nullptr ? 0 : graph->relation_count},
       {"classes", manifest->class_count},
@@ -211,6 +229,10 @@ Result<RowList> ListStats(Session& session, const Query&) {
       {"file_bytes", file_bytes},
       {"timestamp", snapshot->timestamp},
       {"changed_rows", changed_rows},
+      {"added_nodes", graph == nullptr ? 0 : graph->added_nodes},
+      {"runs", graph == nullptr ? 0 : graph->runs.size()},
+      {"run_edges", run_edges},
+      {"run_bytes", run_bytes},
       {"memory_bytes_max", session.budget().limit_bytes()},
       {"memory_bytes_used", session.budget().used_bytes()},
   };
@@ -255,6 +277,16 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"bytes", kInteger},
        {.name = "checksum", .type = kText, .costly = true}},
       ListFiles);
+  add("runs",
+      {{"topology", kText},
+       {"path", kText},
+       {"timestamp", kInteger},
+       {"commits", kInteger},
+       {"added", kInteger},
+       {"removed", kInteger},
+       {"lists", kInteger},
+       {"bytes", kInteger}},
+      ListRuns);
   add("versions",
       {{"table", kText},
        {"generation", kInteger},

@@ -58,8 +58,8 @@ bool IsLookup(const Query& query, const Access& access) {
 class EdgesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
-    const std::shared_ptr<const Manifest> manifest = session.manifest();
-    const TopologyRecord* const graph = manifest->FindTopology("graph");
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+    const TopologyRecord* const graph = snapshot->FindTopology("graph");
     std::unique_ptr<EdgesCursor> cursor(new EdgesCursor(AccessOf(query, graph)));
     if (graph == nullptr) return std::unique_ptr<Cursor>(std::move(cursor));
     cursor->node_count_ = graph->node_count;

@@ -54,7 +54,8 @@ class NodesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
     std::unique_ptr<NodesCursor> cursor(new NodesCursor(session, query));
-    cursor->node_count_ = session.manifest()->node_count;
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+    cursor->node_count_ = snapshot->node_count;
     cursor->is_lookup_ = OneId(query) != nullptr;
     QUARRY_RETURN_IF_ERROR(cursor->ResolveNames());
     cursor->ids_ = IdSet::Make(*cursor->query_, kId, cursor->node_count_);
@@ -143,12 +144,10 @@ class NodesCursor final : public Cursor {
     QUARRY_TRY(property.table, session_.OpenTable(name));
     const FeatureGeometry& geometry = property.table->geometry();
     const ElementType type = column == kLabel ? ElementType::kInt64 : ElementType::kUint8;
-    if (geometry.element_type != type || geometry.dim != 1 ||
-        geometry.row_count != session_.manifest()->node_count) {
+    if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count != node_count_) {
       return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}",
                         property.table->file->file().path(), geometry.row_count, geometry.dim,
-                        ElementTypeName(geometry.element_type), session_.manifest()->node_count,
-                        ElementTypeName(type));
+                        ElementTypeName(geometry.element_type), node_count_, ElementTypeName(type));
     }
     if (!values) return Status::Ok();
     if (is_lookup_) {

@@ -194,7 +194,8 @@ Status RowStream::Read(uint64_t place) {
 
 Result<std::unique_ptr<RowStream>> RowStream::Make(Session& session, std::shared_ptr<const TableView> table,
                                                    const IdSet& rows) {
-  if (!rows.is_list() && rows.size() > 0) {
+  // Rows behind the file's are found one by one.
+  if (!rows.is_list() && rows.size() > 0 && rows[0] + rows.size() <= table->record.file_rows()) {
     return ScanStream::Make(session, table, rows[0], rows.size());
   }
   return std::unique_ptr<RowStream>(std::make_unique<ListStream>(session, std::move(table), rows));

@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "edge_reader.h"
 #include "quarry/base/units.h"
@@ -68,21 +69,42 @@ Result<std::shared_ptr<const TableView>> Session::OpenTable(std::string_view nam
   return tables_.emplace(name, std::make_shared<const TableView>(std::move(view))).first->second;
 }
 
+// Opened anew for a snapshot that has other nodes or edges: no cursor is open on the one before.
 Result<const Topology*> Session::OpenTopology() {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, this->snapshot());
+  const TopologyRecord* const record = snapshot->FindTopology(kGraph);
+  if (topology_ != nullptr && record != nullptr &&
+      (topology_timestamp_ != record->timestamp() || topology_->node_count() != record->node_count)) {
+    CloseTopology();
+  }
   if (topology_ == nullptr) {
-    const std::shared_ptr<const Manifest> newest = manifest();
-    if (const TopologyRecord* record = newest->FindTopology(kGraph)) {
+    if (record != nullptr) {
       QUARRY_TRY(topology_reservation_,
                  budget_.Reserve(Topology::ResidentBytes(*record), "the topology's indptr"));
+      topology_timestamp_ = record->timestamp();
     }
-    QUARRY_TRY(topology_, store_.OpenTopology(kGraph));
+    QUARRY_TRY(topology_, store_.OpenTopology(*snapshot, kGraph));
   }
   return topology_.get();
 }
 
+void Session::CloseTopology() {
+  pages_.clear();  // which read its file
+  cached_bytes_ -= std::exchange(pages_bytes_, 0);
+  for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
+    relations_[static_cast<int>(side)].reset();
+    weights_[static_cast<int>(side)].reset();
+  }
+  out_degrees_ = {};
+  out_degrees_reservation_.Release();
+  topology_.reset();
+  topology_reservation_.Release();
+}
+
 Result<std::span<const uint32_t>> Session::OutDegrees() {
   if (out_degrees_.empty()) {
-    const uint64_t nodes = manifest()->node_count;
+    QUARRY_TRY(const Topology* const topology, OpenTopology());
+    const uint64_t nodes = topology->node_count();
     QUARRY_TRY(out_degrees_reservation_, budget_.Reserve(nodes * sizeof(uint32_t), "out-degrees"));
     QUARRY_TRY(const auto edges, EdgeReader::Make(*this, Adjacency::kCsc, IdSet::Range(0, nodes), {}));
     std::vector<uint32_t> degrees(nodes);
@@ -97,8 +119,8 @@ Result<std::span<const uint32_t>> Session::OutDegrees() {
 }
 
 Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
-  const std::shared_ptr<const Manifest> newest = manifest();
-  const TopologyRecord* const record = newest->FindTopology(kGraph);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, this->snapshot());
+  const TopologyRecord* const record = snapshot->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = relations_[static_cast<int>(side)];
   if (open == nullptr && record != nullptr) {
     QUARRY_TRY(open, EdgeValues::OpenRelations(store_, budget_, *record, side));
@@ -107,8 +129,8 @@ Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
 }
 
 Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
-  const std::shared_ptr<const Manifest> newest = manifest();
-  const TopologyRecord* const record = newest->FindTopology(kGraph);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, this->snapshot());
+  const TopologyRecord* const record = snapshot->FindTopology(kGraph);
   std::unique_ptr<EdgeValues>& open = weights_[static_cast<int>(side)];
   if (open == nullptr && record != nullptr) {
     QUARRY_TRY(open, EdgeValues::OpenWeights(store_, budget_, *record, side));
@@ -118,7 +140,7 @@ Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {
 
 Result<ColumnCache*> Session::OpenColumn(std::string_view name) {
   QUARRY_TRY(std::shared_ptr<const TableView> table, OpenTable(name));
-  if (!ColumnCache::Serves(table->geometry())) return nullptr;
+  if (!ColumnCache::Serves(table->geometry()) || table->record.added_rows > 0) return nullptr;
   auto found = columns_.find(name);
   if (found == columns_.end() || found->second->row_count() != table->geometry().row_count) {
     const uint64_t bytes = CacheBytes(table->geometry().data_bytes());
@@ -142,6 +164,7 @@ Result<PageCache*> Session::OpenPages(int id, const PageSection& section) {
     if (made.status().code() == Code::kOutOfBudget) return nullptr;
     QUARRY_TRY(pages, std::move(made));
     cached_bytes_ += bytes;
+    pages_bytes_ += bytes;
     pages->Attach(section);
   }
   return pages.get();

@@ -93,6 +93,7 @@ class Session {
     std::optional<std::string> name;
   };
   uint64_t CacheBytes(uint64_t wanted) const;  // what a new cache may hold of so many
+  void CloseTopology();
 
   Store& store_;
   MemoryBudget& budget_;
@@ -107,10 +108,12 @@ class Session {
   TableFiles files_;
   MemoryBudget::Reservation topology_reservation_;
   std::unique_ptr<Topology> topology_;
+  uint64_t topology_timestamp_ = 0;                        // of the last commit of edges that it has
   std::unique_ptr<EdgeValues> relations_[2], weights_[2];  // by Adjacency
   MemoryBudget::Reservation out_degrees_reservation_;
   std::vector<uint32_t> out_degrees_;  // empty until somebody asks
   uint64_t cached_bytes_ = 0;          // of cache_bytes_max_: what the next two may hold
+  uint64_t pages_bytes_ = 0;           // of those, what the second may
   std::map<std::string, std::unique_ptr<ColumnCache>, std::less<>> columns_;
   std::vector<const ColumnCache*> open_columns_;  // those of them that the snapshot's statements use
   std::map<int, std::unique_ptr<PageCache>> pages_;

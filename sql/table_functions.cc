@@ -262,10 +262,10 @@ constexpr Column kFeatureJsonColumns[] = {
 class FeatureJsonCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
-    const auto nodes = static_cast<int64_t>(session.manifest()->node_count);
+    QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+    const auto nodes = static_cast<int64_t>(snapshot->node_count);
     QUARRY_TRY(const int64_t id,
                IntegerArgument(query, kNodeId, "feature_json: the id", 0, nodes - 1, std::nullopt));
-    QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, session.snapshot());
     return std::unique_ptr<Cursor>(
         new FeatureJsonCursor(session, query, std::move(snapshot), static_cast<uint64_t>(id)));
   }

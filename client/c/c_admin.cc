@@ -97,6 +97,21 @@ int quarry_compact(quarry_store* store, const char* table, int dry_run, quarry_p
                     ProgressOf(progress, context), report);
   });
 }
+int quarry_compact_topology(quarry_store* store, const char* topology, int dry_run, quarry_progress progress,
+                            void* context, quarry_counters** report) {
+  return Ends([&] {
+    return Maintain(store, wire::CompactTable{TextOr(topology, "graph"), dry_run != 0, /*topology=*/true},
+                    ProgressOf(progress, context), report);
+  });
+}
+int quarry_create_table(quarry_store* store, const char* table, int element_type, uint64_t dim) {
+  return Ends([&] {
+    return store->store->CreateTable(TextOr(table, ""), static_cast<quarry::ElementType>(element_type), dim);
+  });
+}
+int quarry_drop_table(quarry_store* store, const char* table) {
+  return Ends([&] { return store->store->Maintain(wire::DropTable{TextOr(table, "")}).status(); });
+}
 int quarry_checkpoint(quarry_store* store, const char* path, quarry_progress progress, void* context,
                       quarry_counters** report) {
   return Ends([&]() -> Status {

@@ -8,6 +8,44 @@ namespace {
 
 thread_local std::string last_error;
 
+template <typename T>
+void Append(std::vector<std::byte>& block, const T* values, size_t count) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(values);
+  if (values != nullptr) block.insert(block.end(), bytes, bytes + count * sizeof(T));
+}
+
+std::vector<quarry::wire::PutRows> TablesOf(std::span<const quarry_put_rows> tables) {
+  std::vector<quarry::wire::PutRows> out;
+  for (const quarry_put_rows& rows : tables) {
+    std::vector<std::byte> block;
+    Append(block, rows.ids, rows.count);
+    Append(block, static_cast<const std::byte*>(rows.rows), rows.count * rows.row_bytes);
+    out.push_back({.table = quarry::client::TextOr(rows.table, ""),
+                   .rows = rows.count,
+                   .row_bytes = rows.row_bytes,
+                   .block = std::move(block)});
+  }
+  return out;
+}
+
+quarry::wire::PutGraph GraphOf(const quarry_graph_change& change) {
+  quarry::wire::PutGraph graph = {.topology = quarry::client::TextOr(change.topology, "graph"),
+                                  .first_node = change.first_node,
+                                  .nodes = change.nodes,
+                                  .edges = change.edge_count,
+                                  .weighted = change.weights != nullptr,
+                                  .remove = change.remove != 0};
+  for (size_t i = 0; i < change.name_count; ++i) {
+    graph.names.push_back(quarry::client::TextOr(change.names[i], ""));
+  }
+  std::vector<std::byte> block;
+  Append(block, change.sources, change.edge_count);
+  Append(block, change.destinations, change.edge_count);
+  Append(block, change.weights, change.edge_count);
+  graph.block = std::move(block);
+  return graph;
+}
+
 }  // namespace
 
 namespace quarry::client {
@@ -185,19 +223,29 @@ int quarry_lookup_into(quarry_store* store, const char* table, const uint32_t* i
 int quarry_put(quarry_store* store, const quarry_put_rows* tables, size_t table_count, int sync,
                uint64_t* timestamp) {
   return Ends([&]() -> Status {
-    wire::Put put = {.sync = sync != 0};
-    for (size_t i = 0; i < table_count; ++i) {
-      const quarry_put_rows& rows = tables[i];
-      const auto* const ids = reinterpret_cast<const std::byte*>(rows.ids);
-      const auto* const values = static_cast<const std::byte*>(rows.rows);
-      std::vector<std::byte> block(ids, ids + rows.count * sizeof(uint64_t));
-      if (values != nullptr) block.insert(block.end(), values, values + rows.count * rows.row_bytes);
-      put.tables.push_back({.table = quarry::client::TextOr(rows.table, ""),
-                            .rows = rows.count,
-                            .row_bytes = rows.row_bytes,
-                            .block = std::move(block)});
-    }
-    QUARRY_TRY(*timestamp, store->store->Put(put));
+    QUARRY_TRY(*timestamp, store->store->Put({.sync = sync != 0, .tables = TablesOf({tables, table_count})}));
+    return Status();
+  });
+}
+int quarry_change_graph(quarry_store* store, const quarry_graph_change* change, const quarry_put_rows* tables,
+                        size_t table_count, quarry_graph_changed* changed, size_t changed_bytes) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_graph_change given, Given(change, "quarry_graph_change"));
+    QUARRY_TRY(
+        const wire::GraphChanged done,
+        store->store->ChangeGraph({.tables = TablesOf({tables, table_count}), .graph = GraphOf(given)}));
+    if (changed == nullptr) return Status();
+    const quarry_graph_changed out = {.timestamp = done.timestamp,
+                                      .added = done.added,
+                                      .removed = done.removed,
+                                      .present = done.present,
+                                      .absent = done.absent,
+                                      .first_node = done.first_node,
+                                      .nodes_added = done.nodes_added,
+                                      .node_count = done.node_count,
+                                      .edge_count = done.edge_count,
+                                      .runs = done.runs};
+    std::memcpy(changed, &out, std::min(changed_bytes, sizeof(out)));
     return Status();
   });
 }

@@ -1,4 +1,5 @@
-// quarry add DB --edges FILE, quarry remove DB --edges FILE: edges of existing nodes, as one commit.
+// quarry add DB --nodes FILE --edges FILE, quarry remove DB --edges FILE: nodes and edges, as one commit.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -7,33 +8,85 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/database.h"
 #include "quarry/import/graph_change.h"
-#include "server_address.h"
+#include "quarry/import/put.h"
+#include "remote_change.h"
 
 namespace quarry::cli {
 namespace {
 
-struct EdgeChangeArguments {
+struct ChangeArguments {
   std::string database;
   std::string edges, weights, memory;
   std::string sort_memory = "256MiB";
+  std::string nodes, split, names;  // nodes: a file of features, or their number
+  SourceHints hints;
+  PutOptions put;
   GraphChangeOptions options;
   bool remove = false;
   bool json = false;
 };
 
-Result<GraphChangeReport> ChangeEdges(const EdgeChangeArguments& arguments) {
+// Files of what is added or removed. Which nodes come decides what comes, so that the change can be begun.
+struct ChangeSource {
+  Dataset rows;
+  std::unique_ptr<EdgeReader> edges;  // null: none
+  uint64_t nodes = 0;
+};
+
+bool IsNumber(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+Result<ChangeSource> OpenSource(const ChangeArguments& arguments) {
+  ChangeSource source;
+  SourceHints hints = arguments.hints;
+  std::error_code error;
+  if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
+    const auto [end, failed] = std::from_chars(arguments.nodes.data(),
+                                               arguments.nodes.data() + arguments.nodes.size(), source.nodes);
+    if (failed != std::errc() || source.nodes > kNodeCountMax) {
+      return MakeStatus(Code::kUsage, "--nodes {}: a database has at most {}", arguments.nodes,
+                        kNodeCountMax);
+    }
+  } else {
+    hints.features = arguments.nodes;
+  }
+  if (!hints.features.empty() || !hints.labels.empty()) {
+    QUARRY_TRY(source.rows, OpenArrays(hints));
+    if (source.rows.features != nullptr) source.nodes = source.rows.features->row_count();
+  }
+  if (!arguments.edges.empty()) {
+    QUARRY_TRY(source.edges, OpenEdgeFile(arguments.edges, arguments.weights));
+  }
+  return source;
+}
+
+Status TakeNodes(const ChangeArguments& arguments, const ChangeSource& source, GraphChange& change) {
+  const PutSource rows = {.features = source.rows.features.get(),
+                          .labels = source.rows.labels.get(),
+                          .split = ParseSplit(arguments.split)};
+  if (rows.features != nullptr || rows.labels != nullptr || rows.split) {
+    PutOptions put = arguments.put;
+    put.progress = arguments.options.progress;
+    QUARRY_RETURN_IF_ERROR(PutAdded(change, rows, put));
+  }
+  return arguments.names.empty() ? Status::Ok() : change.NameAll(arguments.names);
+}
+
+Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.database, arguments.memory));
-  Database& database = *store->database();
-  QUARRY_TRY(const std::unique_ptr<EdgeReader> edges, OpenEdgeFile(arguments.edges, arguments.weights));
+  QUARRY_TRY(const ChangeSource source, OpenSource(arguments));
   ProgressBar bar;
-  GraphChangeOptions options = arguments.options;
-  options.progress = bar.AsFunction("the graph is as it was");
+  ChangeArguments used = arguments;
+  used.options.nodes = source.nodes;
+  used.options.progress = bar.AsFunction("the graph is as it was");
   const auto change = [&]() -> Result<GraphChangeReport> {
-    QUARRY_TRY(const std::unique_ptr<GraphChange> made,
-               GraphChange::Create(database.store(), database.budget(), options));
-    QUARRY_RETURN_IF_ERROR(arguments.remove ? made->RemoveAll(*edges) : made->AddAll(*edges));
+    QUARRY_TRY(const std::unique_ptr<GraphChange> made, OpenChange(*store, arguments.database, used.options));
+    if (source.nodes > 0) QUARRY_RETURN_IF_ERROR(TakeNodes(used, source, *made));
+    if (source.edges != nullptr) {
+      QUARRY_RETURN_IF_ERROR(arguments.remove ? made->RemoveAll(*source.edges) : made->AddAll(*source.edges));
+    }
     return made->Commit();
   };
   Result<GraphChangeReport> done = change();
@@ -41,79 +94,112 @@ Result<GraphChangeReport> ChangeEdges(const EdgeChangeArguments& arguments) {
   return done;
 }
 
-void PrintChange(const EdgeChangeArguments& arguments, const GraphChangeReport& done, double seconds) {
+void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done, double seconds) {
   if (arguments.json) {
     PrintJson({{"path", arguments.database},
                {"topology", arguments.options.topology},
+               {"nodes_added", done.nodes_added},
+               {"first_node", done.nodes_added > 0 ? nlohmann::ordered_json(done.first_node) : nullptr},
                {"added", done.added},
                {"removed", done.removed},
                {"present", done.present},
                {"absent", done.absent},
                {"timestamp", done.timestamp},
+               {"nodes", done.node_count},
                {"edges", done.edge_count},
                {"runs", done.runs},
                {"seconds", seconds},
                {"peak_rss_bytes", PeakRssBytes()}});
     return;
   }
-  if (done.added == 0 && done.removed == 0) {
+  if (done.nodes_added > 0) {
+    Print("{} added, {} to {}\n", Counted(done.nodes_added, "node"), done.first_node, done.node_count - 1);
+  } else if (done.added == 0 && done.removed == 0) {
     Print("nothing changed: {} edges were {}\n", arguments.remove ? done.absent : done.present,
           arguments.remove ? "not there" : "there already");
     return;
   }
-  Print("{} edges added and {} removed as {} in {:.2f} s: {} edges, {} runs\n", done.added, done.removed,
-        done.timestamp, seconds, done.edge_count, done.runs);
+  Print("{} added and {} removed as {} in {:.2f} s: {} nodes, {} edges, {}\n", Counted(done.added, "edge"),
+        done.removed, done.timestamp, seconds, done.node_count, done.edge_count, Counted(done.runs, "run"));
 }
 
-Status RunEdgeChange(EdgeChangeArguments& arguments) {
-  QUARRY_RETURN_IF_ERROR(CheckNoServer(arguments.remove ? "remove" : "add", arguments.database));
+Status CheckArguments(const ChangeArguments& arguments) {
+  if (arguments.remove || !arguments.nodes.empty()) return Status::Ok();
+  if (arguments.edges.empty()) return Status(Code::kUsage, "nothing to add: give --nodes, --edges or both");
+  if (arguments.hints.labels.empty() && arguments.split.empty() && arguments.names.empty()) {
+    return Status::Ok();
+  }
+  return Status(Code::kUsage,
+                "--labels, --split and --names are of added nodes: give --nodes; those of others are what "
+                "`quarry put` changes");
+}
+
+Status RunChange(ChangeArguments& arguments) {
+  QUARRY_RETURN_IF_ERROR(CheckArguments(arguments));
   QUARRY_TRY(arguments.options.memory_bytes,
              ParseSize("--sort-memory", arguments.sort_memory, MemoryLimitBytes()));
   const double start = MonotonicSeconds();
-  QUARRY_TRY(const GraphChangeReport done, ChangeEdges(arguments));
+  QUARRY_TRY(const GraphChangeReport done, ChangeGraph(arguments));
   PrintChange(arguments, done, MonotonicSeconds() - start);
   return Status::Ok();
 }
 
-std::shared_ptr<EdgeChangeArguments> AddEdgeOptions(CLI::App* verb, Action& action) {
-  auto arguments = std::make_shared<EdgeChangeArguments>();
-  verb->add_option("DB", arguments->database, "database folder")->required();
+std::shared_ptr<ChangeArguments> AddEdgeOptions(CLI::App* verb, Action& action) {
+  auto arguments = std::make_shared<ChangeArguments>();
+  verb->add_option("DB", arguments->database, kAddressHelp)->required();
   verb->add_option("--edges", arguments->edges,
                    "file with the edges, as `quarry import` takes it: .npy, .npz, .csv")
-      ->required()
       ->type_name("FILE");
   verb->add_option("--topology", arguments->options.topology, "that has them")
       ->type_name("NAME")
       ->capture_default_str();
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
-  verb->add_option("--sort-memory", arguments->sort_memory, "part of it that edges are sorted in")
+  verb->add_option("--sort-memory", arguments->sort_memory,
+                   "part of it that edges are sorted in; a server takes what it has")
       ->capture_default_str();
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
-  verb->callback([arguments, &action] { action = [arguments] { return RunEdgeChange(*arguments); }; });
+  verb->callback([arguments, &action] { action = [arguments] { return RunChange(*arguments); }; });
   return arguments;
 }
 
 }  // namespace
 
 void AddAdd(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("add", "add edges to the graph, as one commit");
+  CLI::App* verb = app.add_subcommand("add", "add nodes and edges to the graph, as one commit");
   const auto arguments = AddEdgeOptions(verb, action);
   verb->add_option("--weights", arguments->weights,
                    "file with a weight for each; default: edge_weights.npy beside it")
       ->type_name("FILE");
+  verb->add_option("--nodes", arguments->nodes,
+                   "file with a row of features for each new node; or how many come, with rows of zeros")
+      ->type_name("FILE");
+  verb->add_option("--labels", arguments->hints.labels, "file with a label for each new node; -1: none")
+      ->type_name("FILE");
+  verb->add_option("--split", arguments->split, "of all new nodes")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"train", "valid", "test", "none"}));
+  verb->add_option("--names", arguments->names,
+                   "text file with a name for each new node on a line, where nodes have names")
+      ->type_name("FILE");
+  verb->add_option("--table", arguments->put.table, "of the features")->capture_default_str();
+  verb->add_flag("--allow-nan", arguments->put.allow_nan, "take features that are NaN or infinite");
+  verb->add_flag("--bf16", arguments->hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
   verb->footer(
       "All or nothing: once it returns, whoever opens the database samples from the new graph, after a "
       "power\n"
-      "failure too. Where equal edges are kept once, one that is there already stays, or gets the new "
-      "weight; of\n"
-      "an undirected graph the reverse comes, too. `quarry compact` folds what was added into a new file.\n"
-      "Example: quarry add db/ --edges edges.npy");
+      "failure too. New nodes come behind the last one; edges may lead to them. Where equal edges are kept "
+      "once, one\n"
+      "that is there already stays, or gets the new weight; of an undirected graph the reverse comes, too.\n"
+      "`quarry compact` folds what was added into new files.\n"
+      "Example: quarry add db/ --nodes features.npy --edges edges.npy");
 }
 
 void AddRemove(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("remove", "remove edges from the graph, as one commit");
-  AddEdgeOptions(verb, action)->remove = true;
+  const auto arguments = AddEdgeOptions(verb, action);
+  arguments->remove = true;
+  verb->get_option("--edges")->required();
   verb->footer(
       "All or nothing, as `quarry add`. An edge goes with all its parallel copies, and of an undirected "
       "graph with\n"

@@ -32,6 +32,7 @@ void AddRemove(CLI::App& app, Action& action);
 void AddCompact(CLI::App& app, Action& action);
 void AddCompletion(CLI::App& app, Action& action);
 void AddDoctor(CLI::App& app, Action& action);
+void AddCreateTable(CLI::App& app, Action& action);
 void AddDrop(CLI::App& app, Action& action);
 void AddExport(CLI::App& app, Action& action);
 void AddGenerate(CLI::App& app, Action& action);
@@ -83,6 +84,11 @@ void Print(fmt::format_string<Args...> format, Args&&... args) {
 inline void PrintLine(std::string_view line) {
   Print("{}\n", line);
   std::fflush(stdout);
+}
+
+// "1 run", "2 runs".
+inline std::string Counted(uint64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
 // A line on stderr, escaped as above.

@@ -55,6 +55,7 @@ Json TopologyJson(const std::string& path, const std::string& topology, const Fi
   return {{"path", path},
           {"topology", topology},
           {"runs", report.Count("runs")},
+          {"nodes_added", report.Count("nodes_added")},
           {"edges_added", report.Count("edges_added")},
           {"edges_removed", report.Count("edges_removed")},
           {"edges", report.Count("edges")},
@@ -66,10 +67,13 @@ Json TopologyJson(const std::string& path, const std::string& topology, const Fi
 }
 
 void PrintTopology(const std::string& topology, const Figures& report, bool dry_run) {
-  Print("{}: {} edges added and {} removed in {} runs; {} {} {} as generation {}", topology,
-        report.Count("edges_added"), report.Count("edges_removed"), report.Count("runs"),
-        FormatBytes(report.Count("bytes")), dry_run ? "would be" : "were", "written",
-        report.Count("generation"));
+  Print("{}: ", topology);
+  if (const uint64_t nodes = report.Count("nodes_added"); nodes > 0)
+    Print("{} and ", Counted(nodes, "new node"));
+  Print("{} added and {} removed in {}; {} {} {} as generation {}",
+        Counted(report.Count("edges_added"), "edge"), report.Count("edges_removed"),
+        Counted(report.Count("runs"), "run"), FormatBytes(report.Count("bytes")),
+        dry_run ? "would be" : "were", "written", report.Count("generation"));
   if (!dry_run) {
     const double seconds = report.Real("seconds");
     Print(" in {:.2f} s, {}", seconds, FormatRate(report.Real("bytes"), seconds));
@@ -88,7 +92,7 @@ Result<std::vector<wire::CompactTable>> TasksOf(client::Store& store, const Comp
     tasks.push_back({.table = table.name, .dry_run = arguments.dry_run});
   }
   for (const TopologyRecord& topology : manifest.topologies) {
-    if (topology.runs.empty()) continue;
+    if (topology.runs.empty() && topology.added_nodes == 0) continue;
     tasks.push_back({.table = topology.name, .dry_run = arguments.dry_run, .topology = true});
   }
   return tasks;

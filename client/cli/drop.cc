@@ -1,10 +1,11 @@
-// quarry drop DB layout|embeddings|training|table NAME: removes what a database no longer needs.
+// quarry drop DB layout|embeddings|training|table NAME: removes what a database no longer needs; quarry create-table DB NAME.
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "opened_store.h"
 #include "print_json.h"
 #include "quarry/base/units.h"
+#include "quarry/format/element_type.h"
 
 namespace quarry::cli {
 namespace {
@@ -62,7 +63,60 @@ Status Run(const DropArguments& arguments) {
   return Status::Ok();
 }
 
+struct CreateArguments {
+  std::string path;
+  wire::CreateTable table;
+  std::string dtype = "float32";
+  bool json = false;
+};
+
+Status Create(CreateArguments& arguments) {
+  QUARRY_TRY(arguments.table.element_type, ParseElementType(arguments.dtype));
+  QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
+  ProgressBar bar;
+  const auto created = store->Maintain(arguments.table, bar.AsFunction("there is no such table"));
+  bar.Clear();
+  QUARRY_RETURN_IF_ERROR(created.status());
+  QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
+  const TableRecord* const table = manifest.FindTable(arguments.table.table);
+  if (table == nullptr) {
+    return MakeStatus(Code::kNotFound, "{}: table \"{}\" was made, and another has dropped it",
+                      arguments.path, arguments.table.table);
+  }
+  if (arguments.json) {
+    PrintJson({{"path", arguments.path},
+               {"table", table->name},
+               {"rows", table->row_count},
+               {"dim", table->dim},
+               {"element_type", ElementTypeName(table->element_type)},
+               {"bytes", table->file_bytes}});
+  } else {
+    Print("{}: {} rows of {} x {}, zeros, {}\n", table->name, table->row_count, table->dim,
+          ElementTypeName(table->element_type), FormatBytes(table->file_bytes));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
+
+void AddCreateTable(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("create-table", "make a table with a row of zeros for each node");
+  auto arguments = std::make_shared<CreateArguments>();
+  verb->add_option("DB", arguments->path, kAddressHelp)->required();
+  verb->add_option("NAME", arguments->table.table, "of letters, digits, - and _")->required();
+  verb->add_option("--dim", arguments->table.dim, "elements of a row")->required()->type_name("N");
+  verb->add_option("--dtype", arguments->dtype, "of the elements")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64"}))
+      ->capture_default_str();
+  verb->add_flag("--json", arguments->json, "one JSON object on stdout");
+  verb->footer(
+      "All or nothing, beside readers and writers. `quarry put --table` fills it, `quarry drop DB table "
+      "NAME`\n"
+      "removes it.\n"
+      "Example: quarry create-table db/ age --dim 1 --dtype float16");
+  verb->callback([arguments, &action] { action = [arguments] { return Create(*arguments); }; });
+}
 
 void AddDrop(CLI::App& app, Action& action) {
   CLI::App* verb =

@@ -236,15 +236,20 @@ void PrintFacts(const Json& report) {
   };
   line("database", Text(report, "path"));
   line("id", Text(report, "database_id"));
-  line("nodes", Text(report, "nodes"));
+  std::string node_count = Text(report, "nodes");
+  for (const Json& graph : report["topologies"]) {
+    const auto added = graph["added_nodes"].get<uint64_t>();
+    if (Text(graph, "name") == "graph" && added > 0) node_count += fmt::format("; {} of them added", added);
+  }
+  line("nodes", node_count);
   for (const Json& graph : report["topologies"]) {
     if (Text(graph, "name") != "graph") continue;
     const std::string kind = WordsOf(
         graph, {{"undirected", "undirected"}, {"deduplicated", "deduplicated"}, {"weighted", "weighted"}});
     std::string runs;
     if (!graph["runs"].empty()) {
-      runs = fmt::format("; {} added and {} removed in {} runs", Text(graph, "edges_added"),
-                         Text(graph, "edges_removed"), graph["runs"].size());
+      runs = fmt::format("; {} added and {} removed in {}", Text(graph, "edges_added"),
+                         Text(graph, "edges_removed"), Counted(graph["runs"].size(), "run"));
     }
     line("edges", Text(graph, "edges") + (kind.empty() ? "" : ", ") + kind + runs);
     line("relations", Text(graph, "relations"));

@@ -191,6 +191,7 @@ int Main(int given_count, char** given) {
   AddPull(app, action);
   AddRepair(app, action);
   AddUpgrade(app, action);
+  AddCreateTable(app, action);
   AddDrop(app, action);
   AddCalibrate(app, action);
   AddTrain(app, action);

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "cli.h"
 #include "quarry/base/units.h"
 #include "quarry/format/road_spec.h"
+#include "quarry/format/types.h"
 
 namespace quarry::cli {
 
@@ -79,6 +81,14 @@ inline CLI::Validator WholeFrom(double min, double max, const char* words, const
   return NumberIn({.min = min, .max = max, .whole = true, .words = words, .example = example});
 }
 inline constexpr double kUint32Max = 4294967295;
+
+// Of nodes; nothing where the option is not given.
+inline std::optional<Split> ParseSplit(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (name == "train") return Split::kTrain;
+  if (name == "valid") return Split::kValid;
+  return name == "test" ? Split::kTest : Split::kNone;
+}
 
 // A time that ends: CLI11's ranges let nan pass.
 inline CLI::Validator PositiveSeconds() {

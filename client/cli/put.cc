@@ -10,6 +10,7 @@
 #include "quarry/base/units.h"
 #include "quarry/database.h"
 #include "quarry/import/put.h"
+#include "remote_change.h"
 #include "server_address.h"
 
 namespace quarry::cli {
@@ -28,13 +29,6 @@ struct PutArguments {
 
 // The session's part of a server's memory: pieces of 16 MiB, which it holds three times, fit into half of it.
 constexpr uint64_t kSessionBytes = 128 * kMiB;
-
-std::optional<Split> ParseSplit(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  if (name == "train") return Split::kTrain;
-  if (name == "valid") return Split::kValid;
-  return name == "test" ? Split::kTest : Split::kNone;
-}
 
 // Compacts tables of which more than the given share of rows has changed, after the commit of `timestamp`.
 Status CompactBeyond(client::Store& store, const PutArguments& arguments, uint64_t timestamp) {
@@ -79,35 +73,6 @@ struct Done {
   PutReport put;
   double seconds = 0;
 };
-
-// Rows of one table, or of one where they are deleted.
-wire::PutRows RowsOf(const WriteBatch& batch, uint32_t table, bool deleted) {
-  wire::PutRows rows = {.table = batch.tables()[table]};
-  std::vector<std::byte> ids, values;
-  for (const WriteBatch::Entry& entry : batch.entries()) {
-    if (entry.table != table || (entry.bytes == 0) != deleted) continue;
-    const auto id = std::as_bytes(std::span(&entry.row, 1));
-    ids.insert(ids.end(), id.begin(), id.end());
-    const auto value = batch.value(entry);
-    values.insert(values.end(), value.begin(), value.end());
-    rows.row_bytes = static_cast<uint32_t>(entry.bytes);
-    ++rows.rows;
-  }
-  ids.insert(ids.end(), values.begin(), values.end());
-  rows.block = std::move(ids);
-  return rows;
-}
-
-std::vector<wire::PutRows> TablesOf(const WriteBatch& batch) {
-  std::vector<wire::PutRows> tables;
-  for (uint32_t table = 0; table < batch.tables().size(); ++table) {
-    for (const bool deleted : {false, true}) {
-      wire::PutRows rows = RowsOf(batch, table, deleted);
-      if (rows.rows > 0) tables.push_back(std::move(rows));
-    }
-  }
-  return tables;
-}
 
 class RemoteLargeWrite final : public LargeWrite {
  public:

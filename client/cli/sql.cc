@@ -116,7 +116,7 @@ void AddSql(CLI::App& app, Action& action) {
   AddInlineFlag(verb, arguments->inline_only);
   verb->footer(
       "Tables: nodes, edges, relations, features, embeddings, embedding_rows, layouts, batches, segments, "
-      "caches,\npartitions, files, versions, snapshots, stats, device_profile.\n"
+      "caches,\npartitions, files, runs, versions, snapshots, stats, device_profile.\n"
       "On a terminal, .help lists commands.\n"
       "Without --write the database is only read. The first statement that fails ends the script: exit code "
       "1.\n"

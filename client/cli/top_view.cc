@@ -150,10 +150,6 @@ std::vector<Latency> LatenciesOf(const CounterValues& figures) {
   return latencies;
 }
 
-std::string Counted(uint64_t count, std::string_view thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
-
 std::vector<std::string> Summary(const wire::ServerStatus& now, const CounterValues& figures,
                                  const Rates& rates) {
   double requests = 0, queued = 0;

@@ -42,6 +42,7 @@ install(FILES
   include/quarry/client/c_sql.h
   include/quarry/client/c_tables.h
   include/quarry/client/c_training.h
+  include/quarry/client/large_put.h
   include/quarry/client/sql.h
   include/quarry/client/stream_device.h
   include/quarry/client/store.h

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "quarry/client/store.h"
 #include "quarry/database.h"
@@ -15,6 +16,7 @@ inline constexpr wire::Limits kAnyNumber = {.ids_max = 0xffffffff};
 
 Result<uint64_t> EmbeddedPut(Database& database, const wire::Put& request);
 // The database outlives it.
-std::unique_ptr<LargePut> BeginEmbeddedPut(Database& database);
+std::unique_ptr<LargePut> BeginEmbeddedPut(Database& database, const std::optional<wire::PutGraph>& graph);
+Result<wire::GraphChanged> EmbeddedChange(Database& database, const wire::Put& request);
 
 }  // namespace quarry::client

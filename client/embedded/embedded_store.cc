@@ -149,7 +149,12 @@ class EmbeddedStore final : public Store {
     return std::make_unique<EmbeddedSnapshot>(snapshots_, view);
   }
   Result<uint64_t> Put(const wire::Put& request) override { return EmbeddedPut(*database_, request); }
-  Result<std::unique_ptr<LargePut>> BeginPut() override { return BeginEmbeddedPut(*database_); }
+  Result<std::unique_ptr<LargePut>> BeginPut(const std::optional<wire::PutGraph>& graph) override {
+    return BeginEmbeddedPut(*database_, graph);
+  }
+  Result<wire::GraphChanged> ChangeGraph(const wire::Put& request) override {
+    return EmbeddedChange(*database_, request);
+  }
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;

@@ -1,6 +1,7 @@
 #include "remote_put.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@ namespace {
 constexpr uint64_t kIdBytes = sizeof(uint64_t);
 // What the server holds for a row of a put: the row three times, and its place.
 constexpr uint64_t kCopies = 3;
+constexpr uint64_t kNamesBytesMax = 64 << 10;  // of one request
 constexpr uint64_t kEntryBytes = 64;
 constexpr double kForgetSeconds = 10;            // for the server to delete rows
 constexpr std::chrono::milliseconds kPause(50);  // before a put is begun anew
@@ -25,6 +27,11 @@ uint64_t CostMax(const Session& session) { return session.budget_bytes() / 2; }
 const std::vector<std::byte>& BlockOf(const wire::PutRows& rows) {
   return std::get<std::vector<std::byte>>(rows.block);
 }
+
+const std::vector<std::byte>& BlockOf(const wire::PutGraph& graph) {
+  return std::get<std::vector<std::byte>>(graph.block);
+}
+uint64_t EdgeBytes(const wire::PutGraph& graph) { return graph.weighted ? 12 : 8; }
 
 Status CheckInMemory(std::span<const wire::PutRows> tables) {
   for (const wire::PutRows& rows : tables) {
@@ -44,6 +51,19 @@ Status CheckRows(std::span<const wire::PutRows> tables) {
   return Status();
 }
 
+Status CheckChange(const Session& session, const wire::PutGraph& graph) {
+  if (!session.has_put_graph()) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: the server is of a Quarry that changes no graph: stop it, and change the database "
+                      "in its folder",
+                      session.path());
+  }
+  if (!std::holds_alternative<std::vector<std::byte>>(graph.block)) return NotInMemory("edges");
+  const uint64_t bytes = graph.edges <= UINT32_MAX ? graph.edges * EdgeBytes(graph) : UINT64_MAX;
+  if (BlockOf(graph).size() == bytes) return Status();
+  return MakeStatus(Code::kInvalidArgument, "edges: {} bytes instead of {}", BlockOf(graph).size(), bytes);
+}
+
 // Whether one request may have all of it.
 bool FitsOne(const Session& session, std::span<const wire::PutRows> tables) {
   uint64_t rows = 0, bytes = 0;
@@ -58,9 +78,13 @@ bool FitsOne(const Session& session, std::span<const wire::PutRows> tables) {
 
 Result<wire::Response> Send(Session& session, wire::Put put, std::span<const wire::PutRows> tables,
                             Deadline deadline) {
-  uint64_t bytes = 0;
+  uint64_t bytes = put.graph ? BlockOf(*put.graph).size() : 0;
   for (const wire::PutRows& rows : tables) bytes += BlockOf(rows).size();
-  QUARRY_TRY(Upload upload, Upload::Make(session, bytes, tables.size(), deadline));
+  QUARRY_TRY(Upload upload, Upload::Make(session, bytes, tables.size() + (put.graph ? 1 : 0), deadline));
+  if (put.graph) {
+    const std::vector<std::byte> edges = std::move(std::get<std::vector<std::byte>>(put.graph->block));
+    put.graph->block = upload.Add(std::span<const std::byte>(edges));
+  }
   for (const wire::PutRows& rows : tables) {
     put.tables.push_back({.table = rows.table,
                           .rows = rows.rows,
@@ -74,8 +98,15 @@ Result<wire::Response> Send(Session& session, wire::Put put, std::span<const wir
 // The pieces of one put in one session.
 class Pieces {
  public:
-  Pieces(const Link& link, std::shared_ptr<Session> session, uint64_t number)
-      : link_(link), session_(std::move(session)), put_({.number = number}) {}
+  // `graph`: of a put that changes it, its topology and nodes; the rest of it is not looked at.
+  Pieces(const Link& link, std::shared_ptr<Session> session, uint64_t number,
+         const std::optional<wire::PutGraph>& graph)
+      : link_(link), session_(std::move(session)), put_({.number = number}) {
+    if (graph) {
+      graph_ =
+          wire::PutGraph{.topology = graph->topology, .first_node = graph->first_node, .nodes = graph->nodes};
+    }
+  }
   // Waits: whoever is next shall not be told that this one is under way.
   ~Pieces() {
     if (put_.piece == 0 || ended_ || session_->lost()) return;
@@ -85,6 +116,7 @@ class Pieces {
   Pieces& operator=(const Pieces&) = delete;
 
   Session& session() { return *session_; }
+  bool changes_graph() const { return graph_.has_value(); }
 
   Status Add(std::span<const wire::PutRows> tables) {
     if (!session_->has_put_pieces()) {
@@ -92,16 +124,48 @@ class Pieces {
                         "{}: the server is of a Quarry that takes no put in pieces: put fewer rows at a time",
                         session_->path());
     }
+    if (tables.empty()) return Status();
     if (FitsOne(*session_, tables)) return AddOne(tables);
     for (const wire::PutRows& rows : tables) {
       const uint64_t row_bytes = kIdBytes + rows.row_bytes;
-      const uint64_t some = std::max<uint64_t>(
-          1, std::min({uint64_t{session_->limits().ids_max}, CostMax(*session_) / CostOf(1, row_bytes),
-                       (Upload::BytesMax(*session_) - wire::kRangeAlignment) / row_bytes}));
+      const uint64_t some = CountFor(row_bytes);
       for (uint64_t first = 0; first < rows.rows; first += some) {
         const wire::PutRows part = PartOf(rows, first, std::min(some, rows.rows - first));
         QUARRY_RETURN_IF_ERROR(AddOne({&part, 1}));
       }
+    }
+    return Status();
+  }
+
+  // Names and edges, in as many pieces as they take.
+  Status Change(const wire::PutGraph& graph) {
+    QUARRY_RETURN_IF_ERROR(CheckChange(*session_, graph));
+    wire::PutGraph part = {.topology = graph.topology, .first_node = graph.first_node, .nodes = graph.nodes};
+    uint64_t name_bytes = 0;
+    for (const std::string& name : graph.names) {
+      part.names.push_back(name);
+      name_bytes += name.size() + sizeof(uint64_t);
+      if (name_bytes < kNamesBytesMax) continue;
+      QUARRY_RETURN_IF_ERROR(AddOne({}, &part));
+      part.names.clear();
+      name_bytes = 0;
+    }
+    if (!part.names.empty()) QUARRY_RETURN_IF_ERROR(AddOne({}, &part));
+    part.names.clear();
+    part.weighted = graph.weighted;
+    part.remove = graph.remove;
+    const uint64_t some = CountFor(EdgeBytes(graph));
+    for (uint64_t first = 0; first < graph.edges; first += some) {
+      part.edges = std::min(some, graph.edges - first);
+      std::vector<std::byte> block;
+      for (uint64_t column = 0; column < EdgeBytes(graph) / sizeof(uint32_t); ++column) {
+        const auto values =
+            std::span(BlockOf(graph))
+                .subspan((column * graph.edges + first) * sizeof(uint32_t), part.edges * sizeof(uint32_t));
+        block.insert(block.end(), values.begin(), values.end());
+      }
+      part.block = std::move(block);
+      QUARRY_RETURN_IF_ERROR(AddOne({}, &part));
     }
     return Status();
   }
@@ -112,6 +176,7 @@ class Pieces {
     wire::Put last = put_;
     ++last.piece;
     last.last = true;
+    if (last.piece == 1) last.graph = graph_;
     return last;
   }
 
@@ -125,57 +190,96 @@ class Pieces {
     return {.table = rows.table, .rows = count, .row_bytes = rows.row_bytes, .block = std::move(bytes)};
   }
 
-  Status AddOne(std::span<const wire::PutRows> tables) {
+  // How many of so many bytes each one request may have.
+  uint64_t CountFor(uint64_t bytes) const {
+    return std::max<uint64_t>(
+        1, std::min({uint64_t{session_->limits().ids_max}, CostMax(*session_) / CostOf(1, bytes),
+                     (Upload::BytesMax(*session_) - wire::kRangeAlignment) / bytes}));
+  }
+
+  Status AddOne(std::span<const wire::PutRows> tables, const wire::PutGraph* graph = nullptr) {
     ++put_.piece;
-    QUARRY_TRY(wire::Response response, Send(*session_, put_, tables, link_.NewDeadline()));
+    wire::Put put = put_;
+    if (graph != nullptr) put.graph = *graph;
+    if (graph == nullptr && put.piece == 1) put.graph = graph_;
+    QUARRY_TRY(wire::Response response, Send(*session_, std::move(put), tables, link_.NewDeadline()));
     return Expect<wire::Done>(response, session_->path()).status();
   }
 
   const Link& link_;
   const std::shared_ptr<Session> session_;
+  std::optional<wire::PutGraph> graph_;
   wire::Put put_;  // without its tables: the piece that was sent last
   bool ended_ = false;
 };
 
-Result<uint64_t> Commit(Session& session, const wire::Put& last, Deadline deadline) {
+// What a put has committed: of rows alone, its timestamp.
+Result<wire::GraphChanged> CommittedOf(wire::Response& response, bool changes_graph,
+                                       const std::string& path) {
+  if (changes_graph) return Expect<wire::GraphChanged>(response, path);
+  QUARRY_TRY(const wire::Written written, Expect<wire::Written>(response, path));
+  return wire::GraphChanged{.timestamp = written.timestamp};
+}
+
+Result<wire::GraphChanged> Commit(Session& session, const wire::Put& last, bool changes_graph,
+                                  Deadline deadline) {
   QUARRY_TRY(Connection::Answer answer, session.Call(last, deadline));
-  QUARRY_TRY(const wire::Written written, Expect<wire::Written>(answer.response, session.path()));
-  return written.timestamp;
+  return CommittedOf(answer.response, changes_graph, session.path());
 }
 
 class RemoteLargePut final : public LargePut {
  public:
-  RemoteLargePut(std::shared_ptr<Link> link, std::shared_ptr<Session> session, uint64_t number)
-      : link_(std::move(link)), pieces_(*link_, std::move(session), number) {}
+  RemoteLargePut(std::shared_ptr<Link> link, std::shared_ptr<Session> session, uint64_t number,
+                 const std::optional<wire::PutGraph>& graph)
+      : link_(std::move(link)), pieces_(*link_, std::move(session), number, graph), first_(graph) {}
 
   Status Add(std::span<const wire::PutRows> tables) override {
-    if (fault_.ok()) fault_ = CheckRows(tables);
-    if (fault_.ok()) fault_ = pieces_.Add(tables);
-    if (!fault_.ok() && fault_.code() == Code::kIoError && pieces_.session().lost()) fault_ = Lost();
-    return fault_;
+    return Try([&] {
+      QUARRY_RETURN_IF_ERROR(CheckRows(tables));
+      return pieces_.Add(tables);
+    });
   }
+  Status Change(const wire::PutGraph& graph) override {
+    return Try([&] { return pieces_.Change(graph); });
+  }
+  const wire::GraphChanged& changed() const override { return changed_; }
 
   // The server remembers a commit whose answer was lost with the connection. Where it does not, there was
   // none: pieces go with their session.
   Result<uint64_t> Commit() override {
-    QUARRY_RETURN_IF_ERROR(fault_);
+    QUARRY_RETURN_IF_ERROR(Try([] { return Status(); }));
     Session& first = pieces_.session();
     const wire::Put last = pieces_.Last();
+    const bool graph = pieces_.changes_graph();
     const Deadline deadline = link_->NewDeadline();
-    Result<uint64_t> written = client::Commit(first, last, deadline);
+    using Committed = Result<wire::GraphChanged>;
+    Committed written = client::Commit(first, last, graph, deadline);
     if (!written.ok() && Link::WentAway(first, written.status(), deadline)) {
-      written = link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<uint64_t> {
+      written = link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Committed {
         if (session->server_id() != first.server_id()) return Unknown();
-        Result<uint64_t> again = client::Commit(*session, last, deadline);
+        Committed again = client::Commit(*session, last, graph, deadline);
         if (again.status().code() == Code::kUsage) return Lost();
         return again;
       });
     }
     fault_ = written.ok() ? Status(Code::kUsage, "the rows have been committed") : written.status();
-    return written;
+    QUARRY_RETURN_IF_ERROR(written.status());
+    changed_ = *written;
+    return changed_.timestamp;
   }
 
  private:
+  // What BeginPut was given goes first.
+  template <typename Work>
+  Status Try(const Work& work) {
+    if (fault_.ok() && first_) {
+      const std::optional<wire::PutGraph> first = std::exchange(first_, std::nullopt);
+      fault_ = pieces_.Change(*first);
+    }
+    if (fault_.ok()) fault_ = work();
+    if (!fault_.ok() && fault_.code() == Code::kIoError && pieces_.session().lost()) fault_ = Lost();
+    return fault_;
+  }
   Status Lost() const {
     return MakeStatus(Code::kIoError,
                       "{}: the server went away, and with it the rows that had been put: nothing was "
@@ -191,46 +295,68 @@ class RemoteLargePut final : public LargePut {
 
   const std::shared_ptr<Link> link_;
   Pieces pieces_;
+  std::optional<wire::PutGraph> first_;  // until it was sent
+  wire::GraphChanged changed_;
   Status fault_;  // given for all that follows
 };
 
-Result<uint64_t> PutInPieces(const Link& link, const std::shared_ptr<Session>& session,
-                             const wire::Put& request, uint64_t number) {
+// `last`: the request that commits, once it is sent.
+Result<wire::GraphChanged> PutInPieces(const Link& link, const std::shared_ptr<Session>& session,
+                                       const wire::Put& request, uint64_t number,
+                                       std::optional<wire::Put>& last) {
   QUARRY_RETURN_IF_ERROR(CheckRows(request.tables));
-  Pieces pieces(link, session, number);
+  Pieces pieces(link, session, number, request.graph);
+  if (request.graph) QUARRY_RETURN_IF_ERROR(pieces.Change(*request.graph));
   QUARRY_RETURN_IF_ERROR(pieces.Add(request.tables));
-  return Commit(*session, pieces.Last(), link.NewDeadline());
+  last = pieces.Last();
+  return Commit(*session, *last, request.graph.has_value(), link.NewDeadline());
 }
 
-}  // namespace
-
-// In a session that takes the place of a lost one, from the first piece; the server may still be about to
-// forget those of the other.
-Result<uint64_t> RemotePut(Link& link, const wire::Put& request, uint64_t number) {
+// In a session that takes the place of a lost one, a commit whose answer was lost is asked for again, which the server
+// remembers. Else from the first piece; the server may still be about to forget those of the other.
+Result<wire::GraphChanged> PutAll(Link& link, const wire::Put& request, uint64_t number) {
   QUARRY_RETURN_IF_ERROR(CheckInMemory(request.tables));
   const Deadline deadline = link.NewDeadline();
   bool again = false;
-  return link.Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<uint64_t> {
-    if (FitsOne(*session, request.tables) || !session->has_put_pieces()) {
+  std::optional<wire::Put> last;
+  using Committed = Result<wire::GraphChanged>;
+  return link.Run(deadline, [&](const std::shared_ptr<Session>& session) -> Committed {
+    const bool one = FitsOne(*session, request.tables) || !session->has_put_pieces();
+    if (one && !request.graph) {
       const wire::Put put = {.number = number, .sync = request.sync};
       QUARRY_TRY(wire::Response response, Send(*session, put, request.tables, deadline));
-      QUARRY_TRY(const wire::Written written, Expect<wire::Written>(response, session->path()));
-      return written.timestamp;
+      return CommittedOf(response, /*changes_graph=*/false, session->path());
     }
-    Result<uint64_t> written = PutInPieces(link, session, request, number);
+    if (last && last->piece > 1) {
+      Committed remembered = Commit(*session, *last, request.graph.has_value(), deadline);
+      if (remembered.status().code() != Code::kUsage) return remembered;
+    }
+    Committed written = PutInPieces(link, session, request, number, last);
     while (again && written.status().code() == Code::kBusy && !HasPassed(deadline)) {
       std::this_thread::sleep_for(kPause);
-      written = PutInPieces(link, session, request, number);
+      written = PutInPieces(link, session, request, number, last);
     }
     again = true;
     return written;
   });
 }
 
-Result<std::unique_ptr<LargePut>> BeginRemotePut(std::shared_ptr<Link> link, uint64_t number) {
+}  // namespace
+
+Result<uint64_t> RemotePut(Link& link, const wire::Put& request, uint64_t number) {
+  QUARRY_TRY(const wire::GraphChanged committed, PutAll(link, request, number));
+  return committed.timestamp;
+}
+
+Result<wire::GraphChanged> RemoteChange(Link& link, const wire::Put& request, uint64_t number) {
+  return PutAll(link, request, number);
+}
+
+Result<std::unique_ptr<LargePut>> BeginRemotePut(std::shared_ptr<Link> link, uint64_t number,
+                                                 const std::optional<wire::PutGraph>& graph) {
   QUARRY_TRY(std::shared_ptr<Session> session, link->Current(link->NewDeadline()));
   return std::unique_ptr<LargePut>(
-      std::make_unique<RemoteLargePut>(std::move(link), std::move(session), number));
+      std::make_unique<RemoteLargePut>(std::move(link), std::move(session), number, graph));
 }
 
 }  // namespace quarry::client

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "link.h"
 #include "quarry/client/store.h"
@@ -12,6 +13,8 @@ namespace quarry::client {
 
 // `number`: of the client's writes.
 Result<uint64_t> RemotePut(Link& link, const wire::Put& request, uint64_t number);
-Result<std::unique_ptr<LargePut>> BeginRemotePut(std::shared_ptr<Link> link, uint64_t number);
+Result<std::unique_ptr<LargePut>> BeginRemotePut(std::shared_ptr<Link> link, uint64_t number,
+                                                 const std::optional<wire::PutGraph>& graph);
+Result<wire::GraphChanged> RemoteChange(Link& link, const wire::Put& request, uint64_t number);
 
 }  // namespace quarry::client

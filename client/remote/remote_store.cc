@@ -82,7 +82,12 @@ class RemoteStore final : public Store {
     return std::make_unique<RemoteSnapshot>(link_, taken);
   }
   Result<uint64_t> Put(const wire::Put& request) override { return RemotePut(*link_, request, ++writes_); }
-  Result<std::unique_ptr<LargePut>> BeginPut() override { return BeginRemotePut(link_, ++writes_); }
+  Result<std::unique_ptr<LargePut>> BeginPut(const std::optional<wire::PutGraph>& graph) override {
+    return BeginRemotePut(link_, ++writes_, graph);
+  }
+  Result<wire::GraphChanged> ChangeGraph(const wire::Put& request) override {
+    return RemoteChange(*link_, request, ++writes_);
+  }
   Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                         std::span<const uint64_t> ids) override;
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;

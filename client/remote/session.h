@@ -52,6 +52,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Status CheckSampler(const RoadSpec& spec) const;
   Status CheckParts() const;  // that batches of parts have the database's ids
   bool has_put_pieces() const { return (capabilities_ & wire::kPutPieces) != 0; }
+  bool has_put_graph() const { return has_put_pieces() && (capabilities_ & wire::kPutGraph) != 0; }
   bool has_maintenance() const { return (capabilities_ & wire::kMaintenance) != 0; }
   uint64_t budget_bytes() const { return budget_bytes_; }  // granted
   bool has_sql() const { return (capabilities_ & wire::kSql) != 0; }

@@ -16,6 +16,7 @@
 #include "descriptor_reserve.h"
 #include "doubts.h"
 #include "ledger.h"
+#include "names.h"
 #include "pending_write.h"
 #include "proof.h"
 #include "quarry/base/kill_point.h"
@@ -52,10 +53,12 @@ class RocksCatalog final : public Catalog {
     return DecodeManifest(std::as_bytes(std::span(*value)), path_);
   }
 
-  Status CommitManifest(const Manifest& manifest, const FoldedRows* folded) override {
+  Status CommitManifest(const Manifest& manifest, const FoldedRows* folded,
+                        std::optional<uint64_t> published) override {
     // Also syncs the names written before: they are in the same log.
     return Write(/*sync=*/true, "commit the manifest", [&](const OpenDatabase& open, PendingWrite& write) {
       PutManifest(manifest, write);
+      if (published) AddPublished(*published, write);
       std::map<uint64_t, std::span<const std::byte>>
           changed;  // of two sets since the same time the later one
       if (folded != nullptr) {
@@ -105,11 +108,7 @@ class RocksCatalog final : public Catalog {
           names.subspan(begin, std::min(kNamesPerWrite, names.size() - begin));
       QUARRY_RETURN_IF_ERROR(
           Write(/*sync=*/false, "store names", [&](const OpenDatabase&, PendingWrite& write) {
-            for (size_t i = 0; i < some.size(); ++i) {
-              const std::string id = IdBytes(first_id + begin + i);
-              write.PutEntry(kProperty, NameKey(kind, some[i]), id, kTallyOfNames);
-              write.PutEntry(kProperty, IdPrefix(kind) + id, some[i], kTallyOfNames);
-            }
+            AddNames(kind, first_id + begin, some, write);
             return Status::Ok();
           }));
     }
@@ -118,7 +117,7 @@ class RocksCatalog final : public Catalog {
 
   Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) override {
     QUARRY_TRY(const Use use, Read());
-    return IdOf(use.open, kind, name);
+    return quarry::IdOfName(use.open, kind, name, path_);
   }
 
   Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) override {
@@ -126,23 +125,21 @@ class RocksCatalog final : public Catalog {
     return Get(use.open, kProperty, IdPrefix(kind) + IdBytes(id), "read a name");
   }
 
+  Status DropNames(NameKind kind, uint64_t first_id) override {
+    for (bool more = true; more;) {
+      QUARRY_RETURN_IF_ERROR(
+          Write(/*sync=*/false, "drop names", [&](const OpenDatabase& open, PendingWrite& write) {
+            const Status status = DeleteNames(open, kind, first_id, path_, write);
+            more = !write.empty();
+            return status;
+          }));
+    }
+    return Status::Ok();
+  }
+
   Result<uint64_t> VerifyNames(NameKind kind) override {
     QUARRY_TRY(const Use use, Read());
-    const std::string prefix = IdPrefix(kind);
-    const std::unique_ptr<rocksdb::Iterator> entries = use.open.Entries(VerifiedRead(), kProperty);
-    uint64_t count = 0;
-    for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix);
-         entries->Next(), ++count) {
-      const uint64_t id = IdFromBytes(entries->key().ToStringView().substr(prefix.size()));
-      if (id != count) return MakeStatus(Code::kCorruption, "{}: the name of id {} is missing", path_, count);
-      QUARRY_TRY(const std::optional<uint64_t> back, IdOf(use.open, kind, entries->value().ToStringView()));
-      if (back != id) {
-        return MakeStatus(Code::kCorruption, "{}: id {} has the name \"{}\", which leads to {}", path_, id,
-                          entries->value().ToStringView(), back ? fmt::format("id {}", *back) : "no id");
-      }
-    }
-    QUARRY_RETURN_IF_ERROR(FromRocks(entries->status(), "read names", path_));
-    return count;
+    return CheckNames(use.open, kind, path_);
   }
 
   Status PutVersions(std::span<const RowVersion> versions, bool sync) override {
@@ -180,8 +177,7 @@ class RocksCatalog final : public Catalog {
   Status PublishStaged(uint64_t timestamp) override {
     // Also syncs the versions: they are in the same log.
     return Write(/*sync=*/true, "commit row versions", [&](const OpenDatabase&, PendingWrite& write) {
-      write.Delete(kSchema, kStagedKey);
-      write.SetTimestamp(timestamp);
+      AddPublished(timestamp, write);
       return Status::Ok();
     });
   }
@@ -377,6 +373,11 @@ class RocksCatalog final : public Catalog {
     write.SetManifestDigest(Checksum64(bytes));
   }
 
+  static void AddPublished(uint64_t timestamp, PendingWrite& write) {
+    write.Delete(kSchema, kStagedKey);
+    write.SetTimestamp(timestamp);
+  }
+
   void AddDropOfVersions(std::string_view table, PendingWrite& write) {
     write.DeleteAll(kDelta, TablePrefix(table));
     const std::string prefix = TallyPrefixOfTable(table);
@@ -423,17 +424,6 @@ class RocksCatalog final : public Catalog {
   Result<std::optional<std::string>> Get(const OpenDatabase& open, Family family, std::string_view key,
                                          std::string_view what) {
     return ReadValue(open, VerifiedRead(), family, key, what, path_);
-  }
-
-  Result<std::optional<uint64_t>> IdOf(const OpenDatabase& open, NameKind kind, std::string_view name) {
-    QUARRY_TRY(const std::optional<std::string> value,
-               Get(open, kProperty, NameKey(kind, name), "read a name"));
-    if (!value) return std::optional<uint64_t>();
-    if (value->size() != sizeof(uint64_t)) {
-      return MakeStatus(Code::kCorruption, "{}: the id of name \"{}\" has {} bytes instead of 8", path_, name,
-                        value->size());
-    }
-    return std::optional<uint64_t>(IdFromBytes(*value));
   }
 
   // Copies the files of a catalog that is open for reading only as they are, with what was promised of them.

@@ -185,7 +185,50 @@ class Put {
   PutReport report_;
 };
 
+// The nodes that a change adds.
+class AddedIds final : public IntReader {
+ public:
+  explicit AddedIds(const GraphChange& change)
+      : next_(change.first_node()), end_(change.manifest().node_count), count_(end_ - next_) {}
+  Result<size_t> Read(std::span<int64_t> out) override {
+    size_t read = 0;
+    for (; read < out.size() && next_ < end_; ++read) out[read] = static_cast<int64_t>(next_++);
+    return read;
+  }
+  std::optional<uint64_t> count() const override { return count_; }
+  std::string Position(uint64_t index) const override { return fmt::format("added node {}", index); }
+
+ private:
+  uint64_t next_;
+  const uint64_t end_, count_;
+};
+
+// Rows that go into a change; who commits that commits them.
+class ChangeWrite final : public LargeWrite {
+ public:
+  explicit ChangeWrite(GraphChange& change) : change_(change) {}
+  Status Add(const WriteBatch& batch) override { return change_.Put(batch); }
+  Result<uint64_t> Commit() override { return uint64_t{0}; }
+
+ private:
+  GraphChange& change_;
+};
+
 }  // namespace
+
+Status PutAdded(GraphChange& change, PutSource source, const PutOptions& options) {
+  AddedIds ids(change);
+  source.ids = &ids;
+  const PutTarget target = {.manifest = change.manifest(),
+                            .write = [&](const WriteBatch& rows) -> Result<uint64_t> {
+                              QUARRY_RETURN_IF_ERROR(change.Put(rows));
+                              return uint64_t{0};
+                            },
+                            .begin_large_write = [&]() -> Result<std::unique_ptr<LargeWrite>> {
+                              return std::unique_ptr<LargeWrite>(std::make_unique<ChangeWrite>(change));
+                            }};
+  return PutRows(target, source, options).status();
+}
 
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options) {
   return PutRows({.manifest = *store.manifest(),

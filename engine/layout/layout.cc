@@ -165,9 +165,10 @@ uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_c
 
 namespace {
 
-// No edges were committed since; a compaction changes none.
-bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record) {
-  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp;
+// No edges and no nodes were committed since; a compaction changes none.
+bool HasGraphOf(const Manifest& manifest, const TopologyRecord& topology, const LayoutRecord& record) {
+  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp &&
+         manifest.grown <= record.timestamp;
 }
 
 }  // namespace
@@ -176,7 +177,7 @@ bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
   const TableRecord* table = manifest.FindTable(record.spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
   return table != nullptr && table->generation == record.table_generation && topology != nullptr &&
-         HasEdgesOf(*topology, record);
+         HasGraphOf(manifest, *topology, record);
 }
 
 bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
@@ -194,7 +195,7 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
   RoadSpec road = spec.road;
   road.cache_bytes = CacheRowsOf(spec, stride, table->row_count) * stride;
   return record.spec == road && record.table_generation == table->generation &&
-         HasEdgesOf(*topology, record) && record.epochs == spec.epochs && record.policy == spec.policy &&
+         HasGraphOf(manifest, *topology, record) && record.epochs == spec.epochs && record.policy == spec.policy &&
          record.hash_functions == spec.hash_functions &&
          (spec.disk_bytes == 0 ? record.batches_per_segment == 0 : record.total_bytes() <= spec.disk_bytes);
 }

@@ -41,7 +41,7 @@ Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord
 
 namespace {
 
-// Its nodes and rows are those of the database; edges may have come and gone.
+// Its rows are those of the database; edges may have come and gone, and nodes come.
 bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.topology);
   if (topology == nullptr || topology->generation < record.topology_generation) return false;
@@ -54,7 +54,8 @@ bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
 
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
   return IsServable(manifest, record) &&
-         manifest.FindTopology(record.topology)->timestamp() <= record.timestamp;
+         manifest.FindTopology(record.topology)->timestamp() <= record.timestamp &&
+         manifest.grown <= record.timestamp;
 }
 
 Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record) {

@@ -143,7 +143,7 @@ Status PlannedRoadImpl::OpenTable() {
   const LayoutDirectory& directory = layout_->directory();
   QUARRY_TRY(std::unique_ptr<FeatureTable> table, store_.OpenTable(*snapshot_, record.spec.feature_table));
   const FeatureGeometry& geometry = table->geometry();
-  if (geometry.row_bytes != directory.row_bytes || directory.node_count != geometry.row_count) {
+  if (geometry.row_bytes != directory.row_bytes || directory.node_count > geometry.row_count) {
     return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
                       layout_->file().path(), directory.row_bytes, directory.node_count, geometry.row_bytes,
                       geometry.row_count);

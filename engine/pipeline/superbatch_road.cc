@@ -162,7 +162,7 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   }
 
   Result<uint64_t> CountTrainNodes() const {
-    const TopologyRecord* const topology = store_.manifest()->FindTopology(options_.layout.road.topology);
+    const TopologyRecord* const topology = snapshot_->FindTopology(options_.layout.road.topology);
     if (topology == nullptr) return store_.OpenTopology(options_.layout.road.topology).status();
     QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, topology->node_count, snapshot_));
     return properties.TrainNodes().size();

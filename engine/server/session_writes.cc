@@ -60,8 +60,9 @@ struct Session::Writes::PutBatch {
   WriteBatch rows;
 };
 
-Result<Session::Writes::PutBatch> Session::Writes::BatchOf(const wire::Put& request) const {
-  uint64_t bytes = 0;
+Result<Session::Writes::PutBatch> Session::Writes::BatchOf(const wire::Put& request,
+                                                           const Manifest& manifest) const {
+  uint64_t bytes = request.graph ? BytesOf(request.graph->block) : 0;
   for (const wire::PutRows& rows : request.tables) bytes += 3 * BytesOf(rows.block) + rows.rows * kEntryBytes;
   PutBatch batch;
   if (bytes > kUnpaidBytes) {
@@ -69,30 +70,48 @@ Result<Session::Writes::PutBatch> Session::Writes::BatchOf(const wire::Put& requ
   }
   for (const wire::PutRows& rows : request.tables) {
     QUARRY_TRY(const std::vector<std::byte> block, bulk().CopyOf(rows.block));
-    QUARRY_RETURN_IF_ERROR(AddPutRows(*core_.store.manifest(), rows, block, batch.rows));
+    QUARRY_RETURN_IF_ERROR(AddPutRows(manifest, rows, block, batch.rows));
   }
   return batch;
 }
 
 Result<wire::Response> Session::Writes::DoPut(const wire::Put& request) {
   const ScopedSpan span("put", request.number);
-  QUARRY_TRY(const PutBatch batch, BatchOf(request));
+  if (request.graph) {
+    QUARRY_TRY(const auto put, PiecePut::Begin(core_.store, budget(), request.graph));
+    QUARRY_RETURN_IF_ERROR(AddTo(*put, request));
+    return CommitOf(*put);
+  }
+  QUARRY_TRY(const PutBatch batch, BatchOf(request, *core_.store.manifest()));
   QUARRY_TRY(const uint64_t timestamp, core_.store.Write(batch.rows, {.sync = request.sync}));
   return wire::Response(wire::Written{timestamp});
 }
 
+Status Session::Writes::AddTo(PiecePut& put, const wire::Put& request) const {
+  QUARRY_TRY(const PutBatch batch, BatchOf(request, put.manifest()));
+  QUARRY_RETURN_IF_ERROR(put.Add(batch.rows));
+  if (!request.graph) return Status::Ok();
+  QUARRY_TRY(const std::vector<std::byte> block, bulk().CopyOf(request.graph->block));
+  return put.Change(*request.graph, block);
+}
+
+Result<wire::Response> Session::Writes::CommitOf(PiecePut& put) {
+  QUARRY_TRY(const wire::GraphChanged committed, put.Commit());
+  if (put.changes_graph()) return wire::Response(committed);
+  return wire::Response(wire::Written{committed.timestamp});
+}
+
 Status Session::Writes::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const {
   const ScopedSpan span("put", request.number);
-  std::unique_ptr<LargeWrite> rows;
+  std::unique_ptr<PiecePut> put;
   if (request.piece == 1) {  // before the put is locked: the turn locks the put that it ends
-    const auto begin = [this] { return core_.store.BeginLargeWrite(); };
-    QUARRY_TRY(rows, core_.put_turn.Take(staged, begin, Clock::now()));
+    const auto begin = [&] { return PiecePut::Begin(core_.store, budget(), request.graph); };
+    QUARRY_TRY(put, core_.put_turn.Take(staged, begin, Clock::now()));
   }
   MutexLock lock(staged->mutex);
   QUARRY_RETURN_IF_ERROR(staged->ended);
-  if (rows != nullptr) staged->rows = std::move(rows);
-  QUARRY_TRY(const PutBatch batch, BatchOf(request));
-  return staged->rows->Add(batch.rows);
+  if (put != nullptr) staged->put = std::move(put);
+  return AddTo(*staged->put, request);
 }
 
 // The put that this piece continues; null when it continues none, and then what came before is dropped.
@@ -127,8 +146,7 @@ void Session::Writes::PutPiece(uint64_t id, const wire::Put& request) {
     Write(id, request.number, [stage, staged = *next]() -> Result<wire::Response> {
       QUARRY_RETURN_IF_ERROR(stage());
       MutexLock lock(staged->mutex);
-      QUARRY_TRY(const uint64_t timestamp, staged->rows->Commit());
-      return wire::Response(wire::Written{timestamp});
+      return CommitOf(*staged->put);
     });
     return DropPut();  // behind the commit, or in the place of one that another connection has made
   }
@@ -149,7 +167,8 @@ void Session::Writes::PutPiece(uint64_t id, const wire::Put& request) {
 void Session::Writes::DropPut() {
   if (staged_ == nullptr) return;
   staged_->dropped = true;
-  core_.writers.Submit(session_id(), [staged = staged_](unsigned) {
+  // With the session, whose budget has paid for it.
+  core_.writers.Submit(session_id(), [self = session_.shared_from_this(), staged = staged_](unsigned) {
     staged->End(MakeStatus(Code::kUsage, "put {} has ended: begin at 1", staged->number));
   });
 }

@@ -21,7 +21,9 @@ class Session::Writes final : Part {
  private:
   // On workers.
   struct PutBatch;
-  Result<PutBatch> BatchOf(const wire::Put& request) const;
+  Result<PutBatch> BatchOf(const wire::Put& request, const Manifest& manifest) const;
+  Status AddTo(PiecePut& put, const wire::Put& request) const;
+  static Result<wire::Response> CommitOf(PiecePut& put);
   Result<wire::Response> DoPut(const wire::Put& request);
   Status Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const;
   Result<wire::Response> DoCommit(const wire::CommitEmbeddings& request);

@@ -1,8 +1,8 @@
 // StagedPut: the pieces that have come of a put (docs/protocol.md, "Puts in pieces"); PutTurn: which of them
-// has the database's one large write.
+// have what there is one of in a database: the large write, and the right to change the graph.
 //
-// A database has one large write at a time, so a client that sends a piece and falls silent would keep all
-// others from theirs. Once one of them asks, a put of which nothing has come for kSilence is given up.
+// A client that sends a piece and falls silent would keep all others from theirs. Once one of them asks, a put of which
+// nothing has come for kSilence is given up.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,11 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "quarry/base/mutex.h"
 #include "quarry/base/status.h"
+#include "quarry/service/piece_put.h"
 
 namespace quarry {
 
@@ -31,14 +33,14 @@ struct StagedPut {
 
   // The tasks' that write, of this session and of one that gives it up.
   Mutex mutex;
-  std::unique_ptr<LargeWrite> rows QUARRY_GUARDED_BY(mutex);
+  std::unique_ptr<PiecePut> put QUARRY_GUARDED_BY(mutex);
   Status ended QUARRY_GUARDED_BY(mutex);  // not OK: why nothing is added any more
 
   bool at_work() const { return idle_since == 0; }
   void Rest(Clock::time_point now) { idle_since = now.time_since_epoch().count(); }
   void End(Status why) {
     MutexLock lock(mutex);
-    rows.reset();
+    put.reset();
     if (ended.ok()) ended = std::move(why);
   }
 };
@@ -47,22 +49,27 @@ struct StagedPut {
 class PutTurn {
  public:
   static constexpr std::chrono::seconds kSilence{10};
-  using Begin = std::function<Result<std::unique_ptr<LargeWrite>>()>;
+  using Begin = std::function<Result<std::unique_ptr<PiecePut>>()>;
 
-  // Begins the large write of `put`, whose mutex the caller does not hold, in the place of one that has been
-  // silent. kBusy when another is under way. `now` only ever grows.
-  Result<std::unique_ptr<LargeWrite>> Take(const std::shared_ptr<StagedPut>& put, const Begin& begin,
-                                           StagedPut::Clock::time_point now) {
+  // Begins `put`, whose mutex the caller does not hold, in the place of those that have been silent. kBusy when another
+  // is under way. `now` only ever grows.
+  Result<std::unique_ptr<PiecePut>> Take(const std::shared_ptr<StagedPut>& put, const Begin& begin,
+                                         StagedPut::Clock::time_point now) {
     MutexLock lock(mutex_);
-    auto rows = begin();
-    if (!rows.ok() && rows.status().code() == Code::kBusy && EndSilent(now)) rows = begin();
-    if (rows.ok()) current_ = put;
-    return rows;
+    auto begun = begin();
+    if (begun.status().code() == Code::kBusy && EndSilent(now)) begun = begin();
+    std::erase_if(current_, [](const std::weak_ptr<StagedPut>& other) { return other.expired(); });
+    if (begun.ok()) current_.push_back(put);
+    return begun;
   }
 
  private:
   bool EndSilent(StagedPut::Clock::time_point now) QUARRY_REQUIRES(mutex_) {
-    const std::shared_ptr<StagedPut> current = current_.lock();
+    bool ended = false;
+    for (const std::weak_ptr<StagedPut>& other : current_) ended = EndSilent(other.lock(), now) || ended;
+    return ended;
+  }
+  static bool EndSilent(const std::shared_ptr<StagedPut>& current, StagedPut::Clock::time_point now) {
     if (current == nullptr) return false;
     const StagedPut::Clock::rep since = current->idle_since;
     const StagedPut::Clock::time_point end{StagedPut::Clock::duration(since) + kSilence};
@@ -76,7 +83,7 @@ class PutTurn {
   }
 
   Mutex mutex_;
-  std::weak_ptr<StagedPut> current_ QUARRY_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<StagedPut>> current_ QUARRY_GUARDED_BY(mutex_);
 };
 
 }  // namespace quarry

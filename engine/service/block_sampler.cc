@@ -34,37 +34,46 @@ BlockBound BoundOf(const Topology& topology, const wire::Sample& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(const TopologyRecord& record) {
+Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(const Snapshot& snapshot,
+                                                                             const TopologyRecord& record) {
   const uint64_t indices_bytes =
       IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * (record.has_csr ? 2 : 1);
   const uint64_t fixed_bytes = Topology::ResidentBytes(record);
-  auto open = std::make_unique<Open>();
+  auto open = std::make_shared<Open>();
+  open->timestamp = record.timestamp();
   // Half of it stays for the tables.
   open->in_memory = fixed_bytes + indices_bytes <= budget_.available_bytes() / 2;
   QUARRY_TRY(open->reservation, budget_.Reserve(fixed_bytes + (open->in_memory ? indices_bytes : 0),
                                                 "topology \"" + record.name + "\""));
-  QUARRY_TRY(open->topology, store_.OpenTopology(record.name));
+  QUARRY_TRY(open->topology, store_.OpenTopology(snapshot, record.name));
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
     if (!open->in_memory || !open->topology->has(side)) continue;
     QUARRY_RETURN_IF_ERROR(open->topology->LoadIndices(store_.backend(), side));
   }
-  return std::unique_ptr<const Open>(std::move(open));
+  return std::shared_ptr<const Open>(std::move(open));
 }
 
-Result<const BlockSampler::Open*> BlockSampler::Find(std::string_view name) {
-  MutexLock lock(mutex_);
-  if (const auto found = open_.find(name); found != open_.end()) return found->second.get();
-  const std::shared_ptr<const Manifest> manifest = store_.manifest();
-  const TopologyRecord* const record = manifest->FindTopology(name);
+// The newest graph: once nodes or edges were committed it is opened anew. A compaction changes none.
+Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string_view name) {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
+  const TopologyRecord* const record = snapshot->FindTopology(name);
   if (record == nullptr) {
-    return Status(Code::kNotFound, ThereIsNo("topology", name, "topologies", manifest->topologies));
+    return Status(Code::kNotFound, ThereIsNo("topology", name, "topologies", snapshot->topologies));
   }
-  QUARRY_TRY(auto open, OpenTopology(*record));
-  return open_.emplace(name, std::move(open)).first->second.get();
+  MutexLock lock(mutex_);
+  if (const auto found = open_.find(name); found != open_.end()) {
+    const Open& open = *found->second;
+    if (open.timestamp >= record->timestamp() && open.topology->node_count() >= record->node_count) {
+      return found->second;
+    }
+    open_.erase(found);  // before the next one takes as much memory
+  }
+  QUARRY_TRY(auto open, OpenTopology(*snapshot, *record));
+  return open_.emplace(name, std::move(open)).first->second;
 }
 
 Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, MemoryBudget& session) {
-  QUARRY_TRY(const Open* const open, Find(request.topology));
+  QUARRY_TRY(const std::shared_ptr<const Open> open, Find(request.topology));
   const NeighborSource source = {.topology = open->topology.get(),
                                  .direction = request.direction,
                                  .backend = &store_.backend(),

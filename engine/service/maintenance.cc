@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "create_table.h"
 #include "inspection.h"
 #include "layout_report.h"
 #include "quarry/base/process.h"
@@ -41,6 +42,7 @@ Counters CountersOf(const CompactionReport& done) {
 
 Counters CountersOf(const TopologyCompactionReport& done) {
   return {{"runs", Number(done.runs)},
+          {"nodes_added", Number(done.nodes_added)},
           {"edges_added", Number(done.edges_added)},
           {"edges_removed", Number(done.edges_removed)},
           {"edges", Number(done.edge_count)},
@@ -269,6 +271,9 @@ struct Maintenance::Runner {
     return After(quarry::DropTraining(store, drop.name));
   }
   Result<Report> operator()(const wire::DropTable& drop) const { return After(store.DropTable(drop.table)); }
+  Result<Report> operator()(const wire::CreateTable& create) const {
+    return After(quarry::CreateTable(store, budget, create, progress));
+  }
 };
 
 Result<Report> Maintenance::Run(const wire::MaintenanceTask& task, MemoryBudget& budget,
@@ -312,6 +317,9 @@ std::string NameOf(const wire::MaintenanceTask& task) {
     }
     std::string operator()(const wire::DropTable& drop) const {
       return fmt::format("the removal of table \"{}\"", drop.table);
+    }
+    std::string operator()(const wire::CreateTable& create) const {
+      return fmt::format("the creation of table \"{}\"", create.table);
     }
     std::string operator()(const wire::CreateEmbeddings& create) const {
       return fmt::format("the creation of embedding table \"{}\"", create.table);

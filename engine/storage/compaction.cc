@@ -50,6 +50,12 @@ class Compaction {
 
  private:
   Result<bool> TakeUp(const CompactionProgress& progress);
+  // Of the file that is written, which has all rows.
+  FeatureGeometry Written() const {
+    FeatureGeometry geometry = table_->geometry();
+    geometry.file_rows = geometry.row_count;
+    return geometry;
+  }
   // Whole groups, so that what was written can be synced after any of them.
   uint64_t RowsAtATime() const {
     const FeatureGeometry& geometry = table_->geometry();
@@ -123,6 +129,7 @@ Status Compaction::Run() {
   TableRecord next = record_;
   ++next.generation;
   next.folded = snapshot_->timestamp;
+  next.added_rows = 0;
   next.file = CompactionFiles(record_).rows;
   QUARRY_RETURN_IF_ERROR(Settle(next));
   const Status written = WriteFile(next);
@@ -176,7 +183,8 @@ Status Compaction::Settle(const TableRecord& next) const {
 Status Compaction::CheckSpace() const {
   std::error_code error;
   const fs::space_info space = fs::space(store_.path(), error);
-  const uint64_t bytes = record_.file_bytes - std::min(record_.file_bytes, done_.mark.section_bytes);
+  const uint64_t whole = std::max(record_.file_bytes, Written().data_end());
+  const uint64_t bytes = whole - std::min(whole, done_.mark.section_bytes);
   if (error || space.available >= bytes) return Status::Ok();
   return MakeStatus(Code::kNoSpace, "{}: {} free, and compacting table \"{}\" writes {}", store_.path(),
                     FormatBytes(space.available), record_.name, FormatBytes(bytes));
@@ -188,7 +196,7 @@ Result<std::unique_ptr<FeatureTableWriter>> Compaction::OpenWriter(const TableRe
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const auto& id = manifest->database_id;
   if (done_.rows > 0) {
-    auto writer = FeatureTableWriter::Resume(store_.backend(), path, table_->geometry(), id, next.generation,
+    auto writer = FeatureTableWriter::Resume(store_.backend(), path, Written(), id, next.generation,
                                              done_.rows, done_.mark);
     resumed_row_ = done_.rows;
     if (writer.ok()) return writer;
@@ -197,7 +205,7 @@ Result<std::unique_ptr<FeatureTableWriter>> Compaction::OpenWriter(const TableRe
   resumed_row_ = done_.rows = 0;
   Remove(CompactionFiles(record_).progress);
   Remove(next.file);
-  return FeatureTableWriter::Create(store_.backend(), path, table_->geometry(), id, next.generation);
+  return FeatureTableWriter::Create(store_.backend(), path, Written(), id, next.generation);
 }
 
 Status Compaction::WriteFile(TableRecord& next) {

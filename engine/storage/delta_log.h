@@ -46,7 +46,9 @@ class DeltaLog {
   Result<std::unique_ptr<LargeWrite>> BeginLargeWrite(std::shared_ptr<const Manifest> manifest)
       QUARRY_EXCLUDES(mutex_);
   // Calls `commit` with the next timestamp, which it returns, in the turn of a writer: no rows are committed meanwhile.
-  Result<uint64_t> CommitStructure(const std::function<Status(uint64_t)>& commit) QUARRY_EXCLUDES(mutex_);
+  // With `rows`, which BeginLargeWrite has returned, `commit` publishes these, too, under their timestamp.
+  Result<uint64_t> CommitStructure(const std::function<Status(uint64_t)>& commit, LargeWrite* rows = nullptr)
+      QUARRY_EXCLUDES(mutex_);
   // Catalog::DropVersions of a table that compaction has folded up to `timestamp`.
   Status DropVersions(const std::string& table, uint64_t timestamp) QUARRY_EXCLUDES(mutex_);
   // The timestamp of the newest commit that is visible.
@@ -67,7 +69,7 @@ class DeltaLog {
   struct Writer {
     const WriteBatch* batch = nullptr;
     const StagedRows* staged = nullptr;                          // instead of a batch
-    const std::function<Status(uint64_t)>* structure = nullptr;  // instead of either
+    const std::function<Status(uint64_t)>* structure = nullptr;  // instead of either, or with staged rows
     bool alone() const { return staged != nullptr || structure != nullptr; }
     bool sync = true;
     bool done = false;

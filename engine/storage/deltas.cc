@@ -66,7 +66,12 @@ class Overlay final : public RowOverlay {
         folded_(std::move(folded)),
         file_(std::move(file)),
         zeros_(RowBytes(table_.element_type, table_.dim)),
-        catalog_(std::move(catalog)) {}
+        catalog_(std::move(catalog)) {
+    RowBitmap later;  // rows of nodes that the snapshot does not have
+    later.addRange(table_.row_count, uint64_t{kNodeCountMax} + 1);
+    written_ -= later;
+    written_.addRange(table_.file_rows(), table_.row_count);
+  }
 
   bool empty() const override { return written_.isEmpty() && folded_.isEmpty(); }
   bool Touched(uint64_t row) const override {
@@ -93,7 +98,7 @@ class Overlay final : public RowOverlay {
   }
 
  private:
-  // Appends to `older` the folded rows that have no version.
+  // Appends to `older` the folded rows that have no version. Rows that the file ends before are zeros without one.
   Status ReadVersions(std::span<const uint64_t> rows,
                       const std::function<void(size_t, std::span<const std::byte>)>& put,
                       std::vector<size_t>& older) const {
@@ -116,6 +121,9 @@ class Overlay final : public RowOverlay {
             return Status::Ok();
           }));
     }
+    for (size_t i = 0; table_.added_rows > 0 && i < rows.size(); ++i) {
+      if (!found[i] && rows[i] >= table_.file_rows()) put(i, zeros_);
+    }
     for (size_t i = 0; !folded_.isEmpty() && i < rows.size(); ++i) {
       if (!found[i] && folded_.contains(static_cast<uint32_t>(rows[i]))) older.push_back(i);
     }
@@ -130,8 +138,8 @@ class Overlay final : public RowOverlay {
   IoBackend& backend_;
   const TableRecord table_;
   const std::shared_ptr<const Snapshot> snapshot_;
-  const RowBitmap written_;  // has versions that the file does not
-  const RowBitmap folded_;   // differs between the file and the base that the overlay is for
+  RowBitmap written_;       // has versions that the file does not, and rows
+  const RowBitmap folded_;  // differs between the file and the base that the overlay is for
   const std::unique_ptr<FeatureTable> file_;
   const std::vector<std::byte> zeros_;
   const DeltaLog::CatalogFunction catalog_;
@@ -242,8 +250,9 @@ Status DeltaLog::CheckGroup(std::span<Writer* const> group) const {
 }
 
 Status DeltaLog::Commit(std::span<Writer* const> group) {
-  if (const Writer& first = *group.front(); first.structure != nullptr)
+  if (const Writer& first = *group.front(); first.structure != nullptr) {
     return (*first.structure)(first.timestamp);
+  }
   QUARRY_TRY(const std::shared_ptr<Catalog> catalog, catalog_(/*writable=*/true));
   KillPoint("put: not logged");
   if (group.front()->staged != nullptr) {
@@ -287,13 +296,6 @@ Result<uint64_t> DeltaLog::Write(const Manifest& manifest, const WriteBatch& bat
   QUARRY_RETURN_IF_ERROR(Load());
   if (batch.empty()) return last_timestamp_;
   Writer self{.batch = &batch, .sync = options.sync};
-  return CommitInTurn(self);
-}
-
-Result<uint64_t> DeltaLog::CommitStructure(const std::function<Status(uint64_t)>& commit) {
-  MutexLock lock(mutex_);
-  QUARRY_RETURN_IF_ERROR(Load());
-  Writer self{.structure = &commit};
   return CommitInTurn(self);
 }
 
@@ -409,10 +411,14 @@ class DeltaLog::StagedWrite final : public LargeWrite {
 
   Result<uint64_t> Commit() override {
     if (staged_.rows.empty()) return log_.LastTimestamp();
+    return CommitWith(nullptr);
+  }
+  // `structure`: as CommitStructure has it; null: rows alone.
+  Result<uint64_t> CommitWith(const std::function<Status(uint64_t)>* structure) {
     KillPoint("put: rows staged, not published");
     tried_ = true;
     MutexLock lock(log_.mutex_);
-    Writer self{.staged = &staged_};
+    Writer self{.staged = &staged_, .structure = structure};
     Result<uint64_t> timestamp = log_.CommitInTurn(self);
     published_ = timestamp.ok();
     return timestamp;
@@ -425,6 +431,14 @@ class DeltaLog::StagedWrite final : public LargeWrite {
   StagedRows staged_;
   bool tried_ = false, published_ = false;
 };
+
+Result<uint64_t> DeltaLog::CommitStructure(const std::function<Status(uint64_t)>& commit, LargeWrite* rows) {
+  if (rows != nullptr) return static_cast<StagedWrite*>(rows)->CommitWith(&commit);
+  MutexLock lock(mutex_);
+  QUARRY_RETURN_IF_ERROR(Load());
+  Writer self{.structure = &commit};
+  return CommitInTurn(self);
+}
 
 Result<std::unique_ptr<LargeWrite>> DeltaLog::BeginLargeWrite(std::shared_ptr<const Manifest> manifest) {
   uint64_t timestamp = 0;

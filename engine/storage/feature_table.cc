@@ -14,7 +14,7 @@ std::string RowsOfCell(const FeatureGeometry& geometry, uint64_t cell) {
   if (geometry.cell_is_row()) return fmt::format("row {}", cell);
   // A page of a table with page cells is one group.
   const uint64_t first = cell * geometry.rows_per_group;
-  const uint64_t last = std::min(first + geometry.rows_per_group, geometry.row_count) - 1;
+  const uint64_t last = std::min(first + geometry.rows_per_group, geometry.file_rows) - 1;
   return first == last ? fmt::format("row {}", first) : fmt::format("rows {} to {}", first, last);
 }
 
@@ -23,6 +23,7 @@ Result<std::unique_ptr<FeatureTable>> FeatureTable::Open(IoBackend& backend, con
                                                          std::span<const std::byte, 16> database_id) {
   std::unique_ptr<FeatureTable> table(new FeatureTable());
   QUARRY_TRY(table->geometry_, FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
+  table->geometry_.file_rows = record.file_rows();
   const FeatureGeometry& geometry = table->geometry_;
   QUARRY_TRY(table->data_, OpenDataFile(backend, database_path + "/" + record.file,
                                         {.kind = FileKind::kFeatureTable,
@@ -31,11 +32,11 @@ Result<std::unique_ptr<FeatureTable>> FeatureTable::Open(IoBackend& backend, con
                                          .file_bytes = record.file_bytes}));
   const Superblock& superblock = table->data_.superblock;
   if (superblock.element_type != record.element_type || superblock.dim != record.dim ||
-      superblock.row_count != record.row_count) {
+      superblock.row_count != record.file_rows()) {
     return MakeStatus(
         Code::kCorruption, "{}: page 0: {} rows of {} x {} where the catalog says {} rows of {} x {}",
         table->file().path(), superblock.row_count, superblock.dim, ElementTypeName(superblock.element_type),
-        record.row_count, record.dim, ElementTypeName(record.element_type));
+        record.file_rows(), record.dim, ElementTypeName(record.element_type));
   }
   QUARRY_TRY(const Section rows, table->data_.Find("rows", geometry.data_bytes()));
   if (rows.offset != geometry.data_offset) {
@@ -86,8 +87,10 @@ Result<RowScanner> RowScanner::Make(IoBackend& backend, const FeatureTable& tabl
   const uint64_t piece_bytes =
       std::max(RoundDown(buffer_bytes / FileScanner::kDepth, geometry.group_bytes), geometry.group_bytes);
   const uint64_t first_group = first / geometry.rows_per_group;
-  const uint64_t group_count = CeilDiv(end, geometry.rows_per_group) - first_group;
   RowScanner rows(table, first);
+  if (first >= geometry.file_rows) return rows;
+  const uint64_t group_count =
+      CeilDiv(std::min(end, geometry.file_rows), geometry.rows_per_group) - first_group;
   rows.piece_offset_ = geometry.data_offset + first_group * geometry.group_bytes;
   QUARRY_TRY(rows.scanner_, FileScanner::Make(backend, table.file(), rows.piece_offset_,
                                               group_count * geometry.group_bytes, piece_bytes));
@@ -97,6 +100,10 @@ Result<RowScanner> RowScanner::Make(IoBackend& backend, const FeatureTable& tabl
 Status RowScanner::Read(std::span<std::byte> out) {
   const FeatureGeometry& geometry = table_->geometry();
   for (; !out.empty(); ++row_, out = out.subspan(geometry.row_bytes)) {
+    if (row_ >= geometry.file_rows) {
+      std::memset(out.data(), 0, geometry.row_bytes);
+      continue;
+    }
     const uint64_t offset = geometry.RowOffset(row_);
     while (offset >= piece_offset_ + piece_.size()) {
       piece_offset_ += piece_.size();

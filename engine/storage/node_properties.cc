@@ -12,7 +12,7 @@ Status ReadProperty(Store& store, std::string_view name, ElementType type, uint6
   if (snapshot->FindTable(name) == nullptr) return Status::Ok();
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, name));
   const FeatureGeometry& geometry = table->geometry();
-  if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count != node_count) {
+  if (geometry.element_type != type || geometry.dim != 1 || geometry.row_count < node_count) {
     return MakeStatus(Code::kCorruption, "{}: {} x {} of {}, expected {} x 1 of {}", table->file().path(),
                       geometry.row_count, geometry.dim, ElementTypeName(geometry.element_type), node_count,
                       ElementTypeName(type));
@@ -22,9 +22,11 @@ Status ReadProperty(Store& store, std::string_view name, ElementType type, uint6
       table->ReadRows(store.backend(), 0, geometry.row_count, std::as_writable_bytes(std::span(values))));
   QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(name, snapshot));
   const std::vector<uint64_t> rows = overlay->TouchedRows();
-  return overlay->Read(rows, [&](size_t i, std::span<const std::byte> value) {
+  QUARRY_RETURN_IF_ERROR(overlay->Read(rows, [&](size_t i, std::span<const std::byte> value) {
     std::memcpy(&values[rows[i]], value.data(), sizeof(T));
-  });
+  }));
+  values.resize(node_count);
+  return Status::Ok();
 }
 
 }  // namespace

@@ -9,19 +9,22 @@
 #include <utility>
 
 #include "delta_log.h"
+#include "folded_rows.h"
 #include "named_file.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
-#include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
+#include "quarry/storage/growth.h"
 #include "quarry/storage/leftovers.h"
 #include "quarry/storage/lock.h"
 #include "quarry/storage/record_names.h"
 #include "quarry/storage/topology_run.h"
 #include "quarry/storage/version_file.h"
+#include "snapshot_list.h"
 #include "store_folder.h"
+#include "table_needs.h"
 
 namespace quarry {
 namespace {
@@ -61,6 +64,7 @@ class StoreImpl final : public Store {
     MutexLock lock(preparing_);
     if (prepared_) return Status::Ok();
     QUARRY_RETURN_IF_ERROR(DropStaged());
+    QUARRY_RETURN_IF_ERROR(DropNames());
     RemoveLeftovers(*this, leftovers());
     prepared_ = true;
     return Status::Ok();
@@ -78,6 +82,7 @@ class StoreImpl final : public Store {
   Status UpdateManifest(const std::function<Status(Manifest&)>& change,
                         const Catalog::FoldedRows* folded) override {
     MutexLock one_at_a_time(manifest_mutex_);
+    QUARRY_RETURN_IF_ERROR(SettleManifest());
     Manifest next = *manifest();
     QUARRY_RETURN_IF_ERROR(change(next));
     return CommitNext(std::move(next), folded);
@@ -96,42 +101,23 @@ class StoreImpl final : public Store {
 
   // Tables first: what their files hold was committed by then, so the snapshot has all of it.
   Result<std::shared_ptr<const Snapshot>> TakeSnapshot() override {
-    const std::shared_ptr<Snapshot> snapshot(new Snapshot, [held = held_](Snapshot* gone) {
-      {
-        MutexLock lock(held->mutex);
-        held->taken.erase(gone);
-      }
-      delete gone;  // its files go with it, which is none of the latch's business
-    });
+    const std::shared_ptr<Snapshot> snapshot = held_->Make();
     const HeldManifest named = HoldNamed();
+    snapshot->node_count = named.manifest->node_count;
     snapshot->tables = named.manifest->tables;
     snapshot->topologies = named.manifest->topologies;
     snapshot->files.assign(named.files.begin(), named.files.end());
     QUARRY_TRY(snapshot->timestamp, deltas_.LastTimestamp());
-    // Edges that came between the two are among those of the timestamp: take them, too.
-    const uint64_t edges = StructureTimestamp(*manifest());
-    if (edges <= snapshot->timestamp && edges > StructureTimestamp(snapshot->topologies))
+    // Structure that came between the two is among that of the timestamp: take it, too.
+    const uint64_t structure = StructureTimestamp(*manifest());
+    if (structure <= snapshot->timestamp && structure > StructureTimestamp(*named.manifest))
       return TakeSnapshot();
-    for (TopologyRecord& topology : snapshot->topologies) DropNewerRuns(snapshot->timestamp, topology);
-    MutexLock lock(held_->mutex);
-    held_->taken.emplace(snapshot.get(), TakenSnapshot{snapshot->timestamp, MonotonicSeconds()});
+    DropNewer(*named.manifest, *snapshot);
+    held_->Add(*snapshot);
     return std::shared_ptr<const Snapshot>(snapshot);
   }
 
-  std::vector<HeldSnapshots> Held() const override {
-    const double now = MonotonicSeconds();
-    std::map<uint64_t, HeldSnapshots> by_timestamp;
-    MutexLock lock(held_->mutex);
-    for (const auto& [snapshot, taken] : held_->taken) {
-      HeldSnapshots& held = by_timestamp[taken.timestamp];
-      held.timestamp = taken.timestamp;
-      ++held.count;
-      held.oldest_seconds = std::max(held.oldest_seconds, now - taken.seconds);
-    }
-    std::vector<HeldSnapshots> all;
-    for (const auto& [timestamp, held] : by_timestamp) all.push_back(held);
-    return all;
-  }
+  std::vector<HeldSnapshots> Held() const override { return held_->Held(); }
 
   Result<std::unique_ptr<RowOverlay>> OpenOverlay(std::string_view name,
                                                   std::shared_ptr<const Snapshot> snapshot,
@@ -144,12 +130,14 @@ class StoreImpl final : public Store {
                         base->timestamp, snapshot->timestamp);
     }
     TableRecord table = *record;
+    if (base) table.added_rows = 0;  // the base has what it has
     RowBitmap folded;
     std::unique_ptr<FeatureTable> file;
     if (base && base->timestamp >= table.folded) {
       table.folded = base->timestamp;  // the base has all that the file has: versions alone are newer
     } else if (base) {
-      QUARRY_TRY(folded, FoldedSince(table, *base));
+      QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/false));
+      QUARRY_TRY(folded, FoldedSince(*catalog, table, *base, path_));
     }
     if (!folded.isEmpty()) {
       QUARRY_TRY(file, OpenTable(*snapshot, name));
@@ -180,7 +168,11 @@ class StoreImpl final : public Store {
     QUARRY_RETURN_IF_ERROR(UpdateManifest(
         [&](Manifest& next) {
           for (TableRecord& table : next.tables) {
-            if (table.name == record.name) replaced = std::exchange(table, record).file;
+            if (table.name != record.name) continue;
+            const uint64_t rows = table.row_count;  // more than there were when the file was begun, perhaps
+            replaced = std::exchange(table, record).file;
+            table.row_count = rows;
+            table.added_rows = rows - record.row_count;
           }
           return Status::Ok();
         },
@@ -196,10 +188,11 @@ class StoreImpl final : public Store {
     QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
     MutexLock one_at_a_time(manifest_mutex_);
+    QUARRY_RETURN_IF_ERROR(SettleManifest());
     const std::shared_ptr<const Manifest> before = manifest();
     const TableRecord* const table = before->FindTable(name);
     if (table == nullptr) return NoTable(name);
-    QUARRY_RETURN_IF_ERROR(CheckNotNeeded(*before, *table));
+    QUARRY_RETURN_IF_ERROR(CheckNotNeeded(*before, *table, path_));
     Manifest next = *before;
     std::erase_if(next.tables, [&](const TableRecord& other) { return other.name == name; });
     MutexLock lock(mutex_);  // no snapshot is taken meanwhile
@@ -241,23 +234,48 @@ class StoreImpl final : public Store {
     return Topology::Open(backend_, path_, *record, manifest()->database_id);
   }
 
-  // The latch of manifests is taken before the writers' turn, so that rows never wait for a manifest behind edges.
-  Result<uint64_t> CommitRun(std::string_view name, TopologyRun run) override {
-    MutexLock one_at_a_time(manifest_mutex_);
-    Manifest next = *manifest();
-    const auto topology = std::ranges::find(next.topologies, name, &TopologyRecord::name);
-    if (topology == next.topologies.end() || topology->timestamp() != run.timestamp) {
-      return MakeStatus(Code::kBusy, "{}: other edges of \"{}\" were committed meanwhile: do it again", path_,
-                        name);
+  Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes) override {
+    QUARRY_RETURN_IF_ERROR(PrepareToWrite());
+    auto grown = std::make_shared<Manifest>(*manifest());
+    AddNodes(nodes, *grown);
+    return deltas_.BeginLargeWrite(std::move(grown));
+  }
+
+  Status PutNames(uint64_t first, std::span<const std::string> names) override {
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+    return catalog->PutNames(NameKind::kEntity, first, names);
+  }
+
+  // Whoever adds nodes has the right to, so that all names behind the last node's are its own.
+  Status DropNames() override {
+    {
+      MutexLock one_at_a_time(manifest_mutex_);
+      QUARRY_RETURN_IF_ERROR(SettleManifest());
     }
-    topology->edge_count = run.edges_after();
-    topology->runs.push_back(std::move(run));
-    return deltas_.CommitStructure([&](uint64_t timestamp) {
+    const uint64_t nodes = manifest()->node_count;
+    QUARRY_TRY(const std::optional<std::string> name, catalog()->NameOfId(NameKind::kEntity, nodes));
+    if (!name) return Status::Ok();
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+    return catalog->DropNames(NameKind::kEntity, nodes);
+  }
+
+  // The latch of manifests is taken before the writers' turn, so that rows never wait for a manifest behind edges.
+  Result<uint64_t> CommitGraph(GraphCommit commit) override {
+    MutexLock one_at_a_time(manifest_mutex_);
+    QUARRY_RETURN_IF_ERROR(SettleManifest());
+    Manifest next = *manifest();
+    QUARRY_RETURN_IF_ERROR(AddTo(next, commit, path_));
+    const auto name = [&](uint64_t timestamp) -> Status {
       manifest_mutex_.AssertHeld();
-      topology->runs.back().timestamp = timestamp;
-      KillPoint("edges: run written, not named");
-      return CommitNext(std::move(next), nullptr);
-    });
+      SetTime(next, commit, timestamp);
+      KillPoint("graph: files written, not named");
+      const std::optional<uint64_t> published =
+          commit.rows == nullptr ? std::optional<uint64_t>() : timestamp;
+      const Status status = CommitNext(std::move(next), nullptr, published);
+      unsettled_ = !status.ok();
+      return status;
+    };
+    return deltas_.CommitStructure(name, commit.rows);
   }
 
   Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) override {
@@ -335,31 +353,28 @@ class StoreImpl final : public Store {
     return file;
   }
 
-  Status CommitNext(Manifest next, const Catalog::FoldedRows* folded) QUARRY_REQUIRES(manifest_mutex_) {
+  // After a commit of structure that failed: whether it happened, the catalog knows once it is open anew. Rows that went
+  // with it are there if it did, so no manifest from before it may take its place.
+  Status SettleManifest() QUARRY_REQUIRES(manifest_mutex_) {
+    if (!unsettled_) return Status::Ok();
+    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/true));
+    QUARRY_RETURN_IF_ERROR(catalog->Recover());
+    QUARRY_TRY(Manifest settled, catalog->ReadManifest());
+    SetNewest(std::move(settled));
+    unsettled_ = false;
+    return Status::Ok();
+  }
+
+  Status CommitNext(Manifest next, const Catalog::FoldedRows* folded, std::optional<uint64_t> published = {})
+      QUARRY_REQUIRES(manifest_mutex_) {
     QUARRY_RETURN_IF_ERROR(DecodeManifest(EncodeManifest(next), path_).status());
     MutexLock lock(mutex_);
     KillPoint("manifest: not committed");
-    QUARRY_RETURN_IF_ERROR(writable_ ? catalog_->CommitManifest(next, folded)
+    QUARRY_RETURN_IF_ERROR(writable_ ? catalog_->CommitManifest(next, folded, published)
                                      : CommitAndReopen(next, folded));
     KillPoint("manifest: committed, not known");
     QUARRY_TRY(next, catalog_->ReadManifest());
     SetNewest(std::move(next));
-    return Status::Ok();
-  }
-
-  // Layouts and partitionings have rows of a feature table, and layouts batches by labels and splits.
-  Status CheckNotNeeded(const Manifest& manifest, const TableRecord& table) const {
-    const bool property = table.name == "label" || table.name == "split";
-    for (const LayoutRecord& layout : manifest.layouts) {
-      if (!property && layout.spec.feature_table != table.name) continue;
-      return MakeStatus(Code::kInvalidArgument, "{}: layout \"{}\" needs table \"{}\": drop that first",
-                        path_, layout.name, table.name);
-    }
-    for (const PartitioningRecord& partitioning : manifest.partitionings) {
-      if (partitioning.table != table.name) continue;
-      return MakeStatus(Code::kInvalidArgument, "{}: partitioning \"{}\" needs table \"{}\": drop that first",
-                        path_, partitioning.name, table.name);
-    }
     return Status::Ok();
   }
 
@@ -379,32 +394,6 @@ class StoreImpl final : public Store {
     replaced_[table].push_back(file);
     file.reset();
     return !IsFreeOfOlder(table);
-  }
-
-  // The rows that compactions have put into the table's file since `base`, and that changed after it.
-  Result<RowBitmap> FoldedSince(const TableRecord& table, const TableVersion& base) {
-    RowBitmap rows;
-    if (base.generation > table.generation) {
-      return MakeStatus(Code::kUnsupported,
-                        "{}: table \"{}\" of generation {} is newer than the snapshot's, {}", path_,
-                        table.name, base.generation, table.generation);
-    }
-    QUARRY_TRY(const std::shared_ptr<Catalog> catalog, OpenCatalog(/*writable=*/false));
-    for (uint64_t generation = base.generation + 1; generation <= table.generation; ++generation) {
-      QUARRY_TRY(const std::optional<std::string> folded,
-                 catalog->ReadFolded(table.name, generation, base.timestamp));
-      if (!folded) {
-        return MakeStatus(Code::kUnsupported,
-                          "{}: it is not known what changed in table \"{}\" from generation {}", path_,
-                          table.name, base.generation);
-      }
-      QUARRY_TRY(const RowBitmap more,
-                 DecodeRows(std::as_bytes(std::span(*folded)),
-                            fmt::format("{}: rows folded into generation {} of table \"{}\"", path_,
-                                        generation, table.name)));
-      rows |= more;
-    }
-    return rows;
   }
 
   // A catalog that is open for reading only leaves no trace in a database that is only read; the first write
@@ -451,6 +440,7 @@ class StoreImpl final : public Store {
   bool prepared_ QUARRY_GUARDED_BY(preparing_) = false;
   const StoreLock lock_;  // held until the catalog is closed
   Mutex manifest_mutex_;  // for changes of the manifest; taken before mutex_
+  bool unsettled_ QUARRY_GUARDED_BY(manifest_mutex_) = false;  // a commit failed: it may stand, or not
   Mutex mutex_;
   uint32_t version_ QUARRY_GUARDED_BY(mutex_);  // what the file VERSION says
   std::shared_ptr<Catalog> catalog_ QUARRY_GUARDED_BY(mutex_);
@@ -461,15 +451,6 @@ class StoreImpl final : public Store {
   std::map<std::string, std::shared_ptr<NamedFile>> files_ QUARRY_GUARDED_BY(mutex_);  // by name
   // Each table's files that snapshots kept when they were replaced.
   std::map<std::string, std::vector<std::weak_ptr<NamedFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
-  struct TakenSnapshot {
-    uint64_t timestamp = 0;
-    double seconds = 0;  // when
-  };
-  // With a life of its own: the last snapshot may go after the store, as long as nobody reads by it.
-  struct SnapshotList {
-    Mutex mutex;
-    std::map<const Snapshot*, TakenSnapshot> taken QUARRY_GUARDED_BY(mutex);
-  };
   const std::shared_ptr<SnapshotList> held_ = std::make_shared<SnapshotList>();
   std::array<std::weak_ptr<const void>, 2> runs_held_ QUARRY_GUARDED_BY(mutex_);
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); },

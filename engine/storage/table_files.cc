@@ -6,7 +6,10 @@ Result<std::shared_ptr<const FeatureTable>> TableFiles::Open(const Snapshot& sna
                                                              const TableRecord& record) {
   MutexLock lock(mutex_);
   std::shared_ptr<const OpenFile>& open = files_[record.name];
-  if (open == nullptr || open->generation != record.generation) {
+  const bool same = open != nullptr && open->generation == record.generation &&
+                    open->table->geometry().row_count == record.row_count;
+  if (!same) {
+    open.reset();  // before the next one takes as much memory
     QUARRY_TRY(const FeatureGeometry geometry,
                FeatureGeometry::Make(record.element_type, record.dim, record.row_count));
     auto next = std::make_shared<OpenFile>();

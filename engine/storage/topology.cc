@@ -26,10 +26,11 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
                                             .generation = record.generation,
                                             .file_bytes = record.file_bytes}));
   const Superblock& superblock = topology->data_.superblock;
-  if (superblock.row_count != record.node_count || superblock.edge_count != record.base_edge_count()) {
+  topology->file_nodes_ = record.file_nodes();
+  if (superblock.row_count != record.file_nodes() || superblock.edge_count != record.base_edge_count()) {
     return MakeStatus(Code::kCorruption, "{}: page 0: {} nodes and {} edges where the catalog says {} and {}",
-                      topology->file().path(), superblock.row_count, superblock.edge_count, record.node_count,
-                      record.base_edge_count());
+                      topology->file().path(), superblock.row_count, superblock.edge_count,
+                      record.file_nodes(), record.base_edge_count());
   }
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
     if (side == Adjacency::kCsr && !record.has_csr) continue;
@@ -79,10 +80,12 @@ Result<std::unique_ptr<Topology>> Topology::FromMemory(std::vector<uint64_t> csc
 Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
   const TopologySections names = SectionsOf(adjacency);
   Side& side = sides_[static_cast<int>(adjacency)];
-  QUARRY_TRY(const Section indptr_section, data_.Find(names.indptr, (node_count_ + 1) * sizeof(uint64_t)));
+  QUARRY_TRY(const Section indptr_section, data_.Find(names.indptr, (file_nodes_ + 1) * sizeof(uint64_t)));
   QUARRY_TRY(const Section indices_section, data_.Find(names.indices, BaseIndicesBytes()));
   QUARRY_TRY(const std::vector<uint32_t> indptr_checksums, LoadChecksums(backend, data_, indptr_section));
-  std::vector<uint64_t> indptr(node_count_ + 1);
+  std::vector<uint64_t> indptr;
+  indptr.reserve(node_count_ + 1);
+  indptr.resize(file_nodes_ + 1);
   QUARRY_RETURN_IF_ERROR(
       LoadPages(backend, data_, indptr_section, indptr_checksums, std::as_writable_bytes(std::span(indptr))));
   // The samplers index with these without further checks.
@@ -100,6 +103,7 @@ Status Topology::OpenSide(IoBackend& backend, Adjacency adjacency) {
                       side.page_checksums.size(), BaseIndicesBytes(), names.indices);
   }
   side.indices_offset = indices_section.offset;
+  indptr.resize(node_count_ + 1, base_edge_count_);  // added nodes have empty lists there
   side.indptr = std::move(indptr);
   return Status::Ok();
 }

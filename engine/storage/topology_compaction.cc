@@ -125,15 +125,16 @@ Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& bud
   if (found == nullptr) return store.OpenTopology(name).status();
   const TopologyRecord record = *found;
   TopologyCompactionReport report = {.runs = record.runs.size(),
+                                     .nodes_added = record.added_nodes,
                                      .edge_count = record.edge_count,
                                      .bytes = record.file_bytes,
                                      .timestamp = record.timestamp(),
-                                     .generation = record.generation + (record.runs.empty() ? 0 : 1)};
+                                     .generation = record.generation + (IsFolded(record) ? 0 : 1)};
   for (const TopologyRun& run : record.runs) {
     report.edges_added += run.added;
     report.edges_removed += run.removed;
   }
-  if (dry_run || record.runs.empty()) return report;
+  if (dry_run || IsFolded(record)) return report;
   const std::shared_ptr<const void> held = store.HoldRuns(Store::RunsRight::kReplace);
   if (held == nullptr) {
     return MakeStatus(Code::kBusy, "{}: edges are being compacted: wait for it", store.path());
@@ -147,6 +148,7 @@ Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& bud
   next.file = fmt::format("topology/{}-{}.qtp", name, next.generation);
   next.folded = record.timestamp();
   next.runs.clear();
+  next.added_nodes = 0;
   QUARRY_RETURN_IF_ERROR(ClearTopologyFile(store, next.file));
   const ScopedSpan span("compact a topology");
   const auto written = TopologyFold(store, *topology, record, progress).Write(next.file, next.generation);

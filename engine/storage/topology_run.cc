@@ -176,7 +176,11 @@ uint64_t StructureTimestamp(std::span<const TopologyRecord> topologies) {
   for (const TopologyRecord& topology : topologies) timestamp = std::max(timestamp, topology.timestamp());
   return timestamp;
 }
-uint64_t StructureTimestamp(const Manifest& manifest) { return StructureTimestamp(manifest.topologies); }
+uint64_t StructureTimestamp(const Manifest& manifest) {
+  return std::max(manifest.grown, StructureTimestamp(manifest.topologies));
+}
+
+bool IsFolded(const TopologyRecord& topology) { return topology.runs.empty() && topology.added_nodes == 0; }
 
 void DropNewerRuns(uint64_t timestamp, TopologyRecord& topology) {
   while (!topology.runs.empty() && topology.runs.back().timestamp > timestamp) {
@@ -194,6 +198,8 @@ bool ReplaceRuns(const TopologyRecord& before, const TopologyRecord& after, Topo
   }
   const TopologyRecord now = std::exchange(topology, after);
   topology.edge_count = now.edge_count;
+  topology.node_count = now.node_count;
+  topology.added_nodes = after.added_nodes + now.node_count - before.node_count;
   topology.runs.insert(topology.runs.end(), now.runs.begin() + static_cast<std::ptrdiff_t>(count),
                        now.runs.end());
   return true;

@@ -132,8 +132,19 @@ class Child {
     for (uint64_t number = Check(ReadEdges(*store_)).commits;; ++number) {
       Tell({.kind = Message::kEdged, .number = number});
       const EdgeBatch batch = EdgeBatchOf(orders_.seed, number + 1);
-      const std::unique_ptr<GraphChange> change =
-          Check(GraphChange::Create(*store_, budget, {.memory_bytes = kGraphChangeBytesMin}));
+      std::unique_lock<std::mutex> one_at_a_time(pieces_, std::defer_lock);
+      if (batch.node) one_at_a_time.lock();
+      const std::unique_ptr<GraphChange> change = Check(
+          GraphChange::Create(*store_, budget,
+                              {.nodes = batch.node ? uint64_t{1} : 0,
+                               .first_node = batch.node ? std::optional<uint64_t>(*batch.node) : std::nullopt,
+                               .memory_bytes = kGraphChangeBytesMin}));
+      if (batch.node) {
+        WriteBatch rows;
+        rows.Put("feature", *batch.node, Graph().Row(*batch.node));
+        rows.SetLabel(*batch.node, Graph().Label(*batch.node));
+        Check(change->Put(rows));
+      }
       Check(change->Add(batch.added));
       Check(change->Remove(batch.removed));
       Check(change->Commit().status());
@@ -159,9 +170,13 @@ class Child {
 
   void Partition(uint64_t number) {
     MemoryBudget budget(kGiB);
-    const PartitioningRecord record = Check(
-        BuildPartitioning(*store_, budget, {.table = "feature", .seed = number}, PartsToBuild(number), {}));
-    Tell({.kind = Message::kPartitioned, .number = record.generation});
+    const uint64_t nodes = Check(store_->TakeSnapshot())->node_count;
+    const auto record = BuildPartitioning(*store_, budget, {.table = "feature", .seed = number},
+                                          PartsToBuild(number, nodes), {});
+    if (!record.ok() && Check(store_->TakeSnapshot())->node_count > nodes)
+      return;  // nodes came between the two
+    Check(record.status());
+    Tell({.kind = Message::kPartitioned, .number = record->generation});
   }
 
   // One, at some time of the child's life.

@@ -29,8 +29,8 @@ void Oracle::Check(Store& store) {
   ASSERT_TRUE(faults.empty());
   const auto snapshot = store.TakeSnapshot();
   ASSERT_OK(snapshot);
-  ASSERT_NO_FATAL_FAILURE(CheckWriters(store, *snapshot));
   ASSERT_NO_FATAL_FAILURE(CheckEdges(store));
+  ASSERT_NO_FATAL_FAILURE(CheckWriters(store, *snapshot));
   CheckTraining(store);
 }
 
@@ -39,8 +39,15 @@ void Oracle::CheckEdges(Store& store) {
   const auto found = ReadEdges(store);
   ASSERT_OK(found);
   ASSERT_GE(found->commits, edge_commits_) << "commits of edges were there before";
-  while (edge_commits_ < found->commits) edges_.Take(EdgeBatchOf(seed_, ++edge_commits_));
-  for (NodeId node = 0; node < Graph().nodes; ++node) {
+  while (edge_commits_ < found->commits) {
+    const EdgeBatch batch = EdgeBatchOf(seed_, ++edge_commits_);
+    edges_.Take(batch);
+    if (!batch.node) continue;
+    rows_.push_back(Graph().Row(*batch.node));
+    labels_.push_back(Graph().Label(*batch.node));
+  }
+  ASSERT_EQ(found->lists.size(), edges_.lists().size()) << "nodes";
+  for (NodeId node = 0; node < found->lists.size(); ++node) {
     ASSERT_TRUE(std::ranges::equal(found->lists[node], edges_.lists()[node])) << "list of node " << node;
   }
 }
@@ -58,10 +65,11 @@ void Oracle::CheckWriters(Store& store, const std::shared_ptr<const Snapshot>& s
   ASSERT_GE(snapshot->timestamp, timestamp_);
   timestamp_ = snapshot->timestamp;
   ASSERT_NO_FATAL_FAILURE(CheckSharedRow((*found)[kSharedRow]));
+  ASSERT_EQ(found->size(), rows_.size());
   for (uint64_t row = 0; row < rows_.size(); ++row) {
     ASSERT_TRUE((*found)[row] == rows_[row]) << "row " << row << " is not of the last batch that wrote it";
   }
-  const auto properties = LoadNodeProperties(store, Graph().nodes, snapshot);
+  const auto properties = LoadNodeProperties(store, rows_.size(), snapshot);
   ASSERT_OK(properties);
   ASSERT_EQ(properties->labels, labels_);
 }
@@ -131,9 +139,9 @@ void Oracle::CheckPartitioning(Store& store) const {
   ASSERT_OK(opened);
   const StoredPartitioning& parts = **opened;
   const PartitionDirectory& directory = parts.directory();
-  const Assignment assignment = PartsToBuild(record.seed);
+  const Assignment assignment = PartsToBuild(record.seed, record.node_count);
   ASSERT_EQ(directory.parts(), assignment.parts);
-  std::vector<NodeId> new_ids(Graph().nodes), old_ids(Graph().nodes);
+  std::vector<NodeId> new_ids(record.node_count), old_ids(record.node_count);
   ASSERT_OK(parts.ReadNewIds(0, new_ids));
   ASSERT_OK(parts.ReadOldIds(0, old_ids));
   const auto snapshot = store.TakeSnapshot();

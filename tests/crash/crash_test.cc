@@ -73,6 +73,7 @@ uint32_t WorkOf(std::string_view point) {
       {"partition", kBuild | kPut},
       {"compaction", kCompact | kPut},
       {"edges", kEdges},
+      {"graph", kEdges},
       {"topology: runs", kEdges},
       {"topology", kEdges | kCompact},
       {"checkpoint", kCopy},

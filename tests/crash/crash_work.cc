@@ -70,6 +70,12 @@ EdgeBatch EdgeBatchOf(uint64_t seed, uint64_t number) {
   batch.added.push_back({own.Below(Graph().nodes), own.Below(kCountingNode)});
   for (uint64_t count = rng.Below(20); count > 0; --count) batch.added.push_back(edge());
   batch.added.push_back({kCountingNode, kCountingNode});
+  if (number % 4 == 0) {
+    const uint64_t node = Graph().nodes + number / 4 - 1;
+    batch.node = static_cast<NodeId>(node);
+    batch.added.push_back({rng.Below(Graph().nodes), node});
+    batch.added.push_back({node, rng.Below(kCountingNode)});
+  }
   return batch;
 }
 
@@ -78,6 +84,7 @@ EdgeLists::EdgeLists() : lists_(Graph().nodes) {
 }
 
 void EdgeLists::Take(const EdgeBatch& batch) {
+  if (batch.node) lists_.resize(*batch.node + 1);
   for (const Edge& edge : batch.removed) lists_[edge.destination].erase(static_cast<NodeId>(edge.source));
   for (const Edge& edge : batch.added) lists_[edge.destination].insert(static_cast<NodeId>(edge.source));
 }
@@ -117,10 +124,10 @@ LayoutSpec LayoutToBuild() {
   return {.road = {.fanouts = {3, 2}, .batch_size = 32, .cache_bytes = Graph().nodes * 128, .seed = 5}};
 }
 
-Assignment PartsToBuild(uint64_t number) {
+Assignment PartsToBuild(uint64_t number, uint64_t nodes) {
   Assignment assignment{.parts = static_cast<uint32_t>(2 + number % 3), .part_of = {}};
   Rng rng(number);
-  for (uint64_t node = 0; node < Graph().nodes; ++node) {
+  for (uint64_t node = 0; node < nodes; ++node) {
     assignment.part_of.push_back(static_cast<uint32_t>(rng.Below(assignment.parts)));
   }
   return assignment;
@@ -130,8 +137,8 @@ Result<std::vector<Bytes>> ReadFeatures(Store& store, const std::shared_ptr<cons
   QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, "feature"));
   QUARRY_TRY(const std::unique_ptr<RowOverlay> overlay, store.OpenOverlay("feature", snapshot));
   const uint64_t row_bytes = FeatureBytes();
-  Bytes all(Graph().nodes * row_bytes);
-  QUARRY_RETURN_IF_ERROR(table->ReadRows(store.backend(), 0, Graph().nodes, all));
+  Bytes all(snapshot->node_count * row_bytes);
+  QUARRY_RETURN_IF_ERROR(table->ReadRows(store.backend(), 0, snapshot->node_count, all));
   const std::vector<uint64_t> touched = overlay->TouchedRows();
   QUARRY_RETURN_IF_ERROR(overlay->Read(touched, [&](size_t i, std::span<const std::byte> value) {
     std::memcpy(all.data() + touched[i] * row_bytes, value.data(), row_bytes);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,9 +83,11 @@ struct WriterBatch {
 WriterBatch BatchOf(uint64_t seed, uint64_t writer, uint64_t number);
 
 // The number-th commit of edges; what is removed goes first. Each adds one more edge from the last node to itself, whose
-// list nothing else changes, so that the graph tells how many there were.
+// list nothing else changes, so that the graph tells how many there were. Every fourth adds a node, too, with the row and
+// the label that Graph() has of its number, and edges from and to it.
 struct EdgeBatch {
   std::vector<Edge> removed, added;
+  std::optional<NodeId> node;
 };
 EdgeBatch EdgeBatchOf(uint64_t seed, uint64_t number);
 inline constexpr NodeId kCountingNode = 249;
@@ -114,7 +117,7 @@ Bytes TrainingStateOf(uint64_t seed, int64_t timestamp);
 
 LayoutSpec LayoutToBuild();
 // The number-th partitioning that a child builds.
-Assignment PartsToBuild(uint64_t number);
+Assignment PartsToBuild(uint64_t number, uint64_t nodes);
 
 // All rows of the features, as the snapshot has them.
 Result<std::vector<Bytes>> ReadFeatures(Store& store, const std::shared_ptr<const Snapshot>& snapshot);

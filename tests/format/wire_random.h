@@ -186,6 +186,15 @@ class RandomMessage {
     FillEach(m.tables, 1);
     m.piece = Below(3);
     m.last = m.piece > 0 && Flip();
+    if (Flip()) Fill(m.graph.emplace());
+  }
+  void Fill(PutGraph& m) {
+    m = {.topology = Name(), .first_node = Below(kNodeCountMax), .nodes = Below(kNodeCountMax)};
+    for (uint64_t i = Below(4); i > 0; --i) m.names.push_back(Name());
+    m.edges = Below(50);
+    m.remove = Flip();
+    m.weighted = !m.remove && Flip();
+    m.block = SomeBulk(m.edges * (m.weighted ? 12 : 8));
   }
   void Fill(SaveTraining& m) {
     const uint64_t bytes = 1 + Below(300);
@@ -245,6 +254,7 @@ class RandomMessage {
   void Fill(DropEmbeddings& m) { m.table = Name(); }
   void Fill(DropTraining& m) { m.name = Name(); }
   void Fill(DropTable& m) { m.table = Name(); }
+  void Fill(CreateTable& m) { m = {Name(), AnyElementType(), 1 + Below(1000)}; }
   void Fill(InspectDatabase&) {}
   void Fill(ExportDatabase& m) {
     m = {"/" + Name(), OneOf(ExportFormat::kGraphBolt), Name(), Flip(), Flip(), Flip(), Flip(), Flip()};
@@ -346,6 +356,7 @@ class RandomMessage {
     if (Flip()) m = {.timestamp = -1, .stale_rows = Positive()};
   }
   void Fill(Written& m) { m.timestamp = Any(); }
+  void Fill(GraphChanged& m) { m = {Any(), Any(), Any(), Any(), Any(), Any(), Any(), Any(), Any(), Any()}; }
   void Fill(SnapshotTaken& m) { m = {Positive(), Any()}; }
   void Fill(Counter& m) { m = {Flip() ? Name() : Name() + ".7." + Name(), rng_.Unit() * 1e18}; }
   void Fill(Training& m) {

@@ -283,7 +283,8 @@ TEST(SqlStatsTest, CountsWhatTheManifestHas) {
   EXPECT_THAT(
       Lines(store.sql(), "SELECT * FROM stats WHERE metric NOT LIKE 'memory%' AND metric <> 'file_bytes'"),
       ElementsAre("nodes|10", "edges|13", "relations|2", "classes|3", "tables|3", "layouts|0", "embeddings|0",
-                  "files|4", "timestamp|1", "changed_rows|2"));
+                  "files|4", "timestamp|1", "changed_rows|2", "added_nodes|0", "runs|0", "run_edges|0",
+                  "run_bytes|0"));
   EXPECT_THAT(Lines(store.sql(),
                     "SELECT value = (SELECT sum(bytes) FROM files WHERE generation > 0) FROM stats WHERE "
                     "metric = 'file_bytes'"),

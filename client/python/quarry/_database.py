@@ -402,18 +402,75 @@ class Database:
         wanted = ids_of(ids, self.num_nodes).astype(np.uint64)
         if len(np.unique(wanted)) != len(wanted):
             raise UsageError("an id is given twice: which of its rows counts?")
+        return self._store.put(wanted, self._encoded(len(wanted), split, rows), sync)
+
+    def _encoded(self, count: int, split: Any, rows: dict[str, Any]) -> list[tuple[str, npt.NDArray[np.uint8] | None]]:
+        """Rows of so many nodes by table, as they are stored."""
         if isinstance(split, str):
             numbers = {"none": 0, **SPLITS}
             if split not in numbers:
                 raise UsageError(f"split {split!r}: 'train', 'valid', 'test' or 'none'")
-            split = np.full(len(wanted), numbers[split])
+            split = np.full(count, numbers[split])
         if split is not None:
-            rows["split"] = split
-        encoded: list[tuple[str, npt.NDArray[np.uint8] | None]] = []
-        for name, values in rows.items():
-            table = self[name]
-            encoded.append((name, None if values is None else table._encode(values)))
-        return self._store.put(wanted, encoded, sync)
+            rows = {**rows, "split": split}
+        return [(name, None if values is None else self[name]._encode(values)) for name, values in rows.items()]
+
+    def add_nodes(
+        self,
+        features: Any = None,
+        *,
+        count: int | None = None,
+        split: Any = None,
+        names: Sequence[str] | None = None,
+        edges: Any = None,
+        weights: Any = None,
+        topology: str = "graph",
+        **rows: Any,
+    ) -> npt.NDArray[np.int64]:
+        """Adds nodes behind the last one, in one commit, and returns their ids: db.add_nodes(x, label=y, split="train",
+        edges=e). `features` (rows of table "feature") says how many, or else `count`; where there is no row, features
+        are zeros, the label is -1 and the split none. `names`, where nodes have names; `edges` [2, n] may lead to the new
+        nodes, whose ids begin at `num_nodes`. What is opened from then on has them. Busy when another process has added
+        some meanwhile."""
+        if features is not None:
+            rows = {"feature": features, **rows}
+        if count is None:
+            count = next((len(values) for values in rows.values() if values is not None), None)
+        if count is None:
+            raise UsageError("how many nodes? give rows of them, or count=")
+        first = self.num_nodes
+        ids = np.arange(first, first + count, dtype=np.uint64)
+        self._change(ids, self._encoded(count, split, rows), list(names or ()), edges, weights, topology)
+        return ids.astype(np.int64)
+
+    def add_edges(self, edges: Any, weights: Any = None, *, topology: str = "graph") -> dict[str, int]:
+        """Adds edges [2, n], sources and destinations, in one commit: what has become of the graph. Where equal edges are
+        kept once, one that is there stays ("present"), or gets the new weight. Streams and loaders that are open keep the
+        edges that they have; those that are opened from then on have the new ones."""
+        return self._change(np.empty(0, np.uint64), [], [], edges, weights, topology)
+
+    def remove_edges(self, edges: Any, *, topology: str = "graph") -> dict[str, int]:
+        """Removes edges, with all their parallel copies, in one commit; one that is not there is counted ("absent")."""
+        return self._change(np.empty(0, np.uint64), [], [], edges, None, topology, remove=True)
+
+    def _change(
+        self,
+        ids: npt.NDArray[np.uint64],
+        tables: list[tuple[str, npt.NDArray[np.uint8] | None]],
+        names: list[str],
+        edges: Any,
+        weights: Any,
+        topology: str,
+        remove: bool = False,
+    ) -> dict[str, int]:
+        pairs = np.empty((2, 0), np.uint32) if edges is None else np.asarray(edges)
+        if pairs.ndim != 2 or pairs.shape[0] != 2:
+            raise UsageError(f"edges of shape {pairs.shape}: [2, n] is wanted, sources and destinations")
+        ends = ids_of(pairs, self.num_nodes + len(ids), "nodes").reshape(2, -1)
+        values = None if weights is None else np.ascontiguousarray(weights, np.float32).reshape(-1)
+        done = self._store.change_graph(topology, ids, tables, names, ends, values, remove)
+        self._shared.clear()  # whoever opens a loader now wants the new graph
+        return done
 
     # ---- layouts and upkeep
 
@@ -478,14 +535,30 @@ class Database:
     def drop_layout(self, name: str) -> None:
         _quarry.drop_layout(self._store, name)
 
+    def create_table(self, name: str, dim: int, dtype: str = "float32") -> Table:
+        """A new table with a row of `dim` zeros for each node, to be put to: db.create_table("age", 1, "float16")."""
+        types = {known: number for number, known in TYPE_NAMES.items()}
+        if dtype not in types:
+            raise UsageError(f"dtype {dtype!r}: one of {', '.join(types)}")
+        _quarry.create_table(self._store, name, types[dtype], dim)
+        return self[name]
+
+    def drop_table(self, name: str) -> None:
+        """Drops a table for good. Not while it is read, or a layout needs it."""
+        _quarry.drop_table(self._store, name)
+
     def drop_embeddings(self, name: str) -> None:
         """Drops an embedding table, with its optimizer's state. Not while it is used."""
         _quarry.drop_embeddings(self._store, name)
 
     def compact(self, table: str | None = None, *, dry_run: bool = False, progress: ProgressCallable | bool | None = None) -> dict[str, dict[str, float]]:
-        """Folds changed rows into new files, of one table or of all; a report a table."""
+        """Folds changed rows into new files, of one table or of all, and then nodes and edges that came and went into a new
+        file of the graph; a report of each."""
         names = self.tables if table is None else [table]
-        return {name: run_with_progress(lambda told, name=name: _quarry.compact(self._store, name, dry_run, told), progress) for name in names}  # type: ignore[misc]
+        reports = {name: run_with_progress(lambda told, name=name: _quarry.compact(self._store, name, dry_run, told), progress) for name in names}  # type: ignore[misc]
+        if table is None:
+            reports["graph"] = run_with_progress(lambda told: _quarry.compact_topology(self._store, "graph", dry_run, told), progress)
+        return reports
 
     def checkpoint(self, path: str | os.PathLike[str], *, progress: ProgressCallable | bool | None = None) -> dict[str, float]:
         """A copy of the database as it is now, by links where that is possible: the folder `path`."""

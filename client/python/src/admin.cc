@@ -174,6 +174,26 @@ void BindAdmin(nb::module_& module) {
       return quarry_compact(handle, table.c_str(), dry_run ? 1 : 0, Progress::Tell, &progress, report);
     });
   });
+  module.def("compact_topology",
+             [](const Store& store, const std::string& topology, bool dry_run, Progress& progress) {
+               return ReportOf(store, [&](quarry_store* handle, quarry_counters** report) {
+                 return quarry_compact_topology(handle, topology.c_str(), dry_run ? 1 : 0, Progress::Tell,
+                                                &progress, report);
+               });
+             });
+  module.def("create_table",
+             [](const Store& store, const std::string& table, int element_type, uint64_t dim) {
+               const std::shared_ptr<StoreHandle> held = store.handle;
+               quarry_store* const handle = held->get();
+               const nb::gil_scoped_release free;
+               Check(quarry_create_table(handle, table.c_str(), element_type, dim));
+             });
+  module.def("drop_table", [](const Store& store, const std::string& table) {
+    const std::shared_ptr<StoreHandle> held = store.handle;
+    quarry_store* const handle = held->get();
+    const nb::gil_scoped_release free;
+    Check(quarry_drop_table(handle, table.c_str()));
+  });
   module.def("checkpoint", [](const Store& store, const std::string& path, Progress& progress) {
     return ReportOf(store, [&](quarry_store* handle, quarry_counters** report) {
       return quarry_checkpoint(handle, path.c_str(), Progress::Tell, &progress, report);

@@ -83,8 +83,10 @@ void Lookup(const Store& store, const std::string& table, const Ids& ids, const 
 using PutIds = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using PutRows = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-uint64_t Put(const Store& store, const PutIds& ids,
-             const std::vector<std::tuple<std::string, std::optional<PutRows>>>& tables, bool sync) {
+using PutTables = std::vector<std::tuple<std::string, std::optional<PutRows>>>;
+
+// Arrays and names outlive it.
+std::vector<quarry_put_rows> PutsOf(const PutIds& ids, const PutTables& tables) {
   std::vector<quarry_put_rows> puts;
   for (const auto& [table, rows] : tables) {
     quarry_put_rows put{};
@@ -101,12 +103,65 @@ uint64_t Put(const Store& store, const PutIds& ids,
     }
     puts.push_back(put);
   }
+  return puts;
+}
+
+uint64_t Put(const Store& store, const PutIds& ids, const PutTables& tables, bool sync) {
+  const std::vector<quarry_put_rows> puts = PutsOf(ids, tables);
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   uint64_t timestamp = 0;
   const nb::gil_scoped_release free;
   Check(quarry_put(handle, puts.data(), puts.size(), sync ? 1 : 0, &timestamp));
   return timestamp;
+}
+
+using Ends = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Nodes `ids`, which follow the last one, with rows of them, and edges: what became of the graph, by name.
+nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutIds& ids,
+                     const PutTables& tables, const std::vector<std::string>& names, const Ends& edges,
+                     const std::optional<Weights>& weights, bool remove) {
+  if (edges.shape(0) != 2) throw Failure{QUARRY_USAGE, "edges are two rows: sources and destinations"};
+  if (weights && weights->size() != edges.shape(1)) {
+    throw Failure{QUARRY_USAGE, std::to_string(weights->size()) + " weights for " +
+                                    std::to_string(edges.shape(1)) + " edges"};
+  }
+  const std::vector<quarry_put_rows> puts = PutsOf(ids, tables);
+  std::vector<const char*> texts;
+  for (const std::string& name : names) texts.push_back(name.c_str());
+  quarry_graph_change change{};
+  change.size = sizeof(change);
+  change.topology = topology.c_str();
+  change.first_node = ids.size() == 0 ? 0 : ids.data()[0];
+  change.nodes = ids.size();
+  change.names = texts.data();
+  change.name_count = texts.size();
+  change.sources = edges.data();
+  change.destinations = edges.data() + edges.shape(1);
+  change.weights = weights ? weights->data() : nullptr;
+  change.edge_count = edges.shape(1);
+  change.remove = remove ? 1 : 0;
+  const std::shared_ptr<StoreHandle> held = store.handle;
+  quarry_store* const handle = held->get();
+  quarry_graph_changed done{};
+  {
+    const nb::gil_scoped_release free;
+    Check(quarry_change_graph(handle, &change, puts.data(), puts.size(), &done, sizeof(done)));
+  }
+  nb::dict out;
+  out["timestamp"] = done.timestamp;
+  out["added"] = done.added;
+  out["removed"] = done.removed;
+  out["present"] = done.present;
+  out["absent"] = done.absent;
+  out["first_node"] = done.first_node;
+  out["nodes_added"] = done.nodes_added;
+  out["nodes"] = done.node_count;
+  out["edges"] = done.edge_count;
+  out["runs"] = done.runs;
+  return out;
 }
 
 void Encode(int element_type,
@@ -190,6 +245,8 @@ nb::class_<Store> BindTables(nb::module_& module) {
       .def("lookup", Lookup, nb::arg("table"), nb::arg("ids"), nb::arg("snapshot").none(),
            nb::arg("element_type"), nb::arg("out"), nb::arg("row_bytes"))
       .def("put", Put, nb::arg("ids"), nb::arg("tables"), nb::arg("sync"))
+      .def("change_graph", ChangeGraph, nb::arg("topology"), nb::arg("ids"), nb::arg("tables"),
+           nb::arg("names"), nb::arg("edges"), nb::arg("weights").none(), nb::arg("remove"))
       .def("take_snapshot", TakeSnapshot)
       .def("read_edges", ReadEdges, nb::arg("topology"), nb::arg("first"), nb::arg("out"));
   return store;

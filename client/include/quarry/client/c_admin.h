@@ -105,6 +105,13 @@ int quarry_drop_embeddings(quarry_store* store, const char* table);
  * says what would be done. */
 int quarry_compact(quarry_store* store, const char* table, int dry_run, quarry_progress progress,
                    void* context, quarry_counters** report);
+/* Since version 1.10: folds nodes and edges that came, and edges that went, into a new file of the topology (null: "graph"). */
+int quarry_compact_topology(quarry_store* store, const char* topology, int dry_run, quarry_progress progress,
+                            void* context, quarry_counters** report);
+/* Since version 1.10: a table of a row of zeros for each node; `element_type` is one of quarry.h's. QUARRY_ALREADY_EXISTS. */
+int quarry_create_table(quarry_store* store, const char* table, int element_type, uint64_t dim);
+/* Removes it for good. QUARRY_INVALID_ARGUMENT names the layout that needs it, QUARRY_BUSY while it is read. */
+int quarry_drop_table(quarry_store* store, const char* table);
 /* A copy of the database as it is now, by links where that is possible: the folder `path`, which must not
  * exist. A server makes it for its own user and root alone, and takes a path from / on. */
 int quarry_checkpoint(quarry_store* store, const char* path, quarry_progress progress, void* context,

@@ -91,6 +91,34 @@ struct quarry_put_rows {
 /* Visible together, under the timestamp that is set; on disk by then, if `sync`. */
 int quarry_put(quarry_store* store, const struct quarry_put_rows* tables, size_t table_count, int sync,
                uint64_t* timestamp);
+/* Since version 1.10: nodes and edges that come, or edges that go. Zeros: nothing of it. */
+struct quarry_graph_change {
+  size_t size;          /* sizeof(struct quarry_graph_change) */
+  const char* topology; /* null: "graph" */
+  /* Nodes to be added, behind the last one: first_node is the number of nodes so far, of which QUARRY_BUSY tells that it is
+   * another one by now. Their rows are among those that are put; without any, features are zeros, the label is -1 and the
+   * split none. */
+  uint64_t first_node, nodes;
+  const char* const* names; /* of all of them, where nodes have names; else null */
+  size_t name_count;
+  const uint32_t *sources, *destinations; /* of edges */
+  const float* weights;                   /* null: 1 each, where edges have weights */
+  size_t edge_count;
+  int remove; /* the edges go */
+};
+struct quarry_graph_changed {
+  uint64_t timestamp;
+  uint64_t added, removed;   /* edges, reverses included */
+  uint64_t present, absent;  /* edges to be added that were there, and to be removed that were not */
+  uint64_t first_node, nodes_added;
+  uint64_t node_count, edge_count; /* afterwards */
+  uint64_t runs;                   /* of the topology afterwards */
+};
+/* One commit of all of it, with rows of nodes that are there or are added; on disk when it returns. `changed` may be
+ * null. */
+int quarry_change_graph(quarry_store* store, const struct quarry_graph_change* change,
+                        const struct quarry_put_rows* tables, size_t table_count,
+                        struct quarry_graph_changed* changed, size_t changed_bytes);
 /* One row of a float type, to be put. QUARRY_INVALID_ARGUMENT when `row` has other bytes than such a row. */
 int quarry_encode_row(int element_type, const float* values, uint32_t dim, void* row, size_t row_bytes);
 

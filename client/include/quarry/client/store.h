@@ -28,6 +28,7 @@
 
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
+#include "quarry/client/large_put.h"
 #include "quarry/client/sql.h"
 #include "quarry/client/stream_device.h"
 #include "quarry/format/batch_view.h"
@@ -105,19 +106,6 @@ struct Training {
   std::vector<std::byte> state;  // as the trainer wrote it
 };
 
-// Rows for one commit, for more of them than one call of Put should have: added rows are on disk, where
-// nobody sees them, until all of them are committed. For one thread at a time; must be gone before its store.
-class LargePut {
- public:
-  virtual ~LargePut() = default;  // forgets the rows, unless they were committed
-  // As Store::Put has them; of two writes to a row the later one counts. One at a time in a database: kBusy
-  // for another one. After an error all of it is forgotten, and the same error is given from then on.
-  virtual Status Add(std::span<const wire::PutRows> tables) = 0;
-  // Commits all of it, which is then on disk, and returns its timestamp. Call it once. From a remote store,
-  // kIoError says whether the commit is known not to have happened.
-  virtual Result<uint64_t> Commit() = 0;
-};
-
 class Store {
  public:
   virtual ~Store() = default;
@@ -129,7 +117,12 @@ class Store {
   virtual Result<std::unique_ptr<Snapshot>> TakeSnapshot() = 0;
   // Rows of several tables, visible together under the timestamp that comes back. `number` is the store's.
   virtual Result<uint64_t> Put(const wire::Put& request) = 0;
-  virtual Result<std::unique_ptr<LargePut>> BeginPut() = 0;
+  // With a `graph`, whose topology and nodes are those of all that follows, also nodes come, and edges come or go.
+  virtual Result<std::unique_ptr<LargePut>> BeginPut(const std::optional<wire::PutGraph>& graph = {}) = 0;
+  // Nodes, edges and rows, visible together and on disk: `request.graph` is set, and request.tables may have rows of the
+  // added nodes. Once it returns, whoever opens the graph has them; what is open goes on with what it has. kBusy when
+  // there are other nodes by now than request.graph->first_node says, and beside another change of the graph.
+  virtual Result<wire::GraphChanged> ChangeGraph(const wire::Put& request) = 0;
   virtual Result<std::unique_ptr<EmbeddingRows>> ReadEmbeddings(std::string_view table,
                                                                 std::span<const uint64_t> ids) = 0;
   struct Update {
@@ -181,6 +174,10 @@ class Store {
   // uses it.
   Status DropEmbeddings(std::string_view table) {
     return Maintain(wire::DropEmbeddings{std::string(table)}).status();
+  }
+  // Makes a table of a row of zeros for each node, to be put to. kAlreadyExists; kInvalidArgument for rows that cannot be.
+  Status CreateTable(std::string_view table, ElementType type, uint64_t dim) {
+    return Maintain(wire::CreateTable{std::string(table), type, dim}).status();
   }
   // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;

@@ -22,6 +22,9 @@ struct FeatureGeometry {
   ElementType element_type = ElementType::kFloat32;
   uint64_t dim = 0;  // elements of a row, at least 1
   uint64_t row_count = 0;
+  // Rows that the file has: row_count, or fewer while rows of added nodes are versions alone (TableRecord::added_rows).
+  // Offsets of a row behind them are those of the last one in the file: whoever reads it has an overlay, which has it.
+  uint64_t file_rows = 0;
   uint64_t row_bytes = 0;     // RowBytes(element_type, dim)
   uint64_t stride_bytes = 0;  // distance of two rows in a group
   uint64_t rows_per_group = 0;
@@ -32,17 +35,19 @@ struct FeatureGeometry {
   static Result<FeatureGeometry> Make(ElementType type, uint64_t dim, uint64_t row_count);
 
   uint64_t RowOffset(uint64_t row) const {
+    row = InFile(row);
     return data_offset + row / rows_per_group * group_bytes + row % rows_per_group * stride_bytes;
   }
-  uint64_t data_bytes() const { return (row_count + rows_per_group - 1) / rows_per_group * group_bytes; }
+  uint64_t data_bytes() const { return (file_rows + rows_per_group - 1) / rows_per_group * group_bytes; }
   uint64_t data_end() const { return data_offset + data_bytes(); }
 
   // Cells (see above). The cell of row r: r itself, or r's page counted from data_offset.
   bool cell_is_row() const { return stride_bytes >= kSectorBytes; }
-  uint64_t cell_count() const { return cell_is_row() ? row_count : data_bytes() / kPageBytes; }
+  uint64_t cell_count() const { return cell_is_row() ? file_rows : data_bytes() / kPageBytes; }
   uint64_t CellOfRow(uint64_t row) const {
-    return cell_is_row() ? row : (RowOffset(row) - data_offset) / kPageBytes;
+    return cell_is_row() ? InFile(row) : (RowOffset(row) - data_offset) / kPageBytes;
   }
+  uint64_t InFile(uint64_t row) const { return row < file_rows || file_rows == 0 ? row : file_rows - 1; }
   uint64_t CellOffset(uint64_t cell) const {
     return cell_is_row() ? RowOffset(cell) : data_offset + cell * kPageBytes;
   }

@@ -30,7 +30,10 @@ struct TableRecord {
   uint64_t dim = 0;
   uint64_t file_bytes = 0;
   uint64_t folded = 0;  // the file holds the row versions up to this timestamp
+  // Of row_count: rows of nodes that were added since, which are versions over the file, or zeros where there is none.
+  uint64_t added_rows = 0;
 
+  uint64_t file_rows() const { return row_count - added_rows; }
   uint64_t row_stride() const;  // of a row in memory: in whole floats
 };
 
@@ -157,6 +160,8 @@ struct Manifest {
   std::vector<EmbeddingRecord> embeddings;
   std::vector<TrainingRecord> trainings;
   std::vector<PartitioningRecord> partitionings;
+  uint64_t grown = 0;         // timestamp of the last commit of nodes; 0 = none
+  uint64_t nodes_before = 0;  // node count before that commit
 
   const TableRecord* FindTable(std::string_view name) const;                // nullptr when absent
   const TopologyRecord* FindTopology(std::string_view name) const;          // nullptr when absent

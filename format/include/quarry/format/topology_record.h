@@ -37,7 +37,9 @@ struct TopologyRecord {
   uint64_t file_bytes = 0;
   uint64_t folded = 0;            // the file holds the commits of edges up to this timestamp
   std::vector<TopologyRun> runs;  // what was committed since, in order
+  uint64_t added_nodes = 0;  // of node_count: nodes that were added since, which the file has no lists of
 
+  uint64_t file_nodes() const { return node_count - added_nodes; }
   uint64_t base_edge_count() const { return runs.empty() ? edge_count : runs.front().edges_before; }
   uint64_t timestamp() const {
     return runs.empty() ? folded : runs.back().timestamp;

@@ -164,10 +164,19 @@ struct DropTable {
   bool operator==(const DropTable&) const = default;
 };
 
+// Makes a table of a row of zeros for each node.
+struct CreateTable {
+  std::string table;
+  ElementType element_type = ElementType::kFloat32;
+  uint64_t dim = 0;
+  bool operator==(const CreateTable&) const = default;
+};
+
 using MaintenanceTask =
     std::variant<VerifyDatabase, CompactTable, CheckpointDatabase, BuildLayout, RebuildLayout, DropLayout,
                  CalibrateDevice, CreateEmbeddings, DropEmbeddings, DropTraining, DropTable, InspectDatabase,
-                 ExportDatabase, ExplainLayout, TraceLayout, BuildPartitioning, DropPartitioning>;
+                 ExportDatabase, ExplainLayout, TraceLayout, CreateTable, BuildPartitioning,
+                 DropPartitioning>;
 
 struct Maintain {
   MaintenanceTask task;

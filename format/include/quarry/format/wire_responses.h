@@ -18,6 +18,7 @@
 #include "quarry/format/wire_status.h"
 #include "quarry/format/wire_training.h"
 #include "quarry/format/wire_types.h"
+#include "quarry/format/wire_writes.h"
 
 namespace quarry::wire {
 
@@ -189,9 +190,10 @@ struct ManifestBytes {
   bool operator==(const ManifestBytes&) const = default;
 };
 
-using Response = std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened,
-                              PassStarted, Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted,
-                              Written, SnapshotTaken, Counters, Training, Edges, SqlOpened, Statement,
-                              SqlRows, ServerStatus, Progress, MaintenanceReport, ManifestBytes>;
+using Response =
+    std::variant<Failure, Done, Welcome, SessionOpened, Description, Rows, Sampled, StreamOpened, PassStarted,
+                 Batch, PassEnded, Chunk, EmbeddingRows, EmbeddingsCommitted, Written, SnapshotTaken,
+                 Counters, Training, Edges, SqlOpened, Statement, SqlRows, ServerStatus, Progress,
+                 MaintenanceReport, ManifestBytes, GraphChanged>;
 
 }  // namespace quarry::wire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,41 @@ struct PutRows {
   bool operator==(const PutRows&) const = default;
 };
 
+// What a put changes of the graph: nodes come behind the last one, with rows among the put's, and edges come or go. Of a
+// put in pieces the first one says which topology and which nodes, and all may bring names and edges.
+struct PutGraph {
+  std::string topology = "graph";
+  uint64_t first_node = 0;         // of those that are added: the node count so far
+  uint64_t nodes = 0;              // that are added
+  std::vector<std::string> names;  // of the next of them, where nodes have names
+  // Edges, as uint32: all sources, all destinations, and with `weighted` all weights, as float32.
+  uint64_t edges = 0;
+  bool weighted = false;
+  bool remove = false;  // they go; those go before any come
+  Bulk block;
+  bool operator==(const PutGraph&) const = default;
+};
+
+// What has become of the graph.
+struct GraphChanged {
+  uint64_t timestamp = 0;
+  uint64_t added = 0;       // edges, reverses included; one with a new weight is removed and added
+  uint64_t removed = 0;     // the same
+  uint64_t present = 0;     // of those to be added were there already
+  uint64_t absent = 0;      // of those to be removed were not there
+  uint64_t first_node = 0;  // of those that were added
+  uint64_t nodes_added = 0;
+  uint64_t node_count = 0;  // afterwards
+  uint64_t edge_count = 0;  // of the topology afterwards
+  uint64_t runs = 0;        // of the topology afterwards
+  bool operator==(const GraphChanged&) const = default;
+};
+
 struct Put {
   uint64_t number = 0;  // as above
-  bool sync = true;
+  bool sync = true;     // a change of the graph always is
   std::vector<PutRows> tables;
+  std::optional<PutGraph> graph;
   // For a commit in pieces: the pieces have one number and come in order, each after the answer to the one
   // before.
   uint64_t piece = 0;  // from 1; 0: all of it

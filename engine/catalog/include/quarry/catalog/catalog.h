@@ -87,7 +87,9 @@ class Catalog {
     uint64_t generation = 0;
     std::vector<Change> changed;
   };
-  virtual Status CommitManifest(const Manifest& manifest, const FoldedRows* folded = nullptr) = 0;
+  // With `published`, the versions staged under this timestamp are published in the same write (PublishStaged).
+  virtual Status CommitManifest(const Manifest& manifest, const FoldedRows* folded = nullptr,
+                                std::optional<uint64_t> published = {}) = 0;
   // As CommitManifest, for a manifest that no longer has the table; the versions of its rows go in the same
   // write.
   virtual Status CommitDrop(const Manifest& manifest, std::string_view table) = 0;
@@ -98,6 +100,8 @@ class Catalog {
 
   // Stores names[i] <-> first_id + i, both ways, each once. Not synced: CommitManifest is the barrier.
   virtual Status PutNames(NameKind kind, uint64_t first_id, std::span<const std::string> names) = 0;
+  // Forgets the names of ids from `first_id` on. Not synced: names that a crash brings back can be dropped again.
+  virtual Status DropNames(NameKind kind, uint64_t first_id) = 0;
   virtual Result<std::optional<uint64_t>> IdOfName(NameKind kind, std::string_view name) = 0;
   virtual Result<std::optional<std::string>> NameOfId(NameKind kind, uint64_t id) = 0;
 

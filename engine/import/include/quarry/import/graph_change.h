@@ -1,19 +1,25 @@
-// GraphChange: edges that are added to a topology and removed from it, as one commit.
+// GraphChange: nodes and edges that are added to a graph, edges that are removed from it, and rows that go with them, as
+// one commit.
 //
-// Add and Remove in any order, then Commit once: what is removed goes first, and then what is added comes. They are sorted
-// outside of memory and held against the lists that they change, which are read in order, so that a run (TopologyRun) has
-// the positions of what goes and comes.
+// Nodes come behind the last one, and are there for the calls that follow: options.nodes says how many. Their rows are put
+// as those of any node; where none is, features are zeros, the label is -1 and the split none. Where nodes have names, each
+// of them needs one.
+//
+// Add and Remove edges in any order, then Commit once: what is removed goes first, and then what is added comes. They are
+// sorted outside of memory and held against the lists that they change, which are read in order, so that a run
+// (TopologyRun) has the positions of what goes and comes.
 //
 // In a topology that keeps equal edges once, an edge that is there already stays as it is, or gets the new weight; several
 // that are added at once are one with the sum of their weights, as in an import. In another one each is one more. A
 // removed edge goes with all its parallel copies, and one that is not there is counted. In an undirected topology the
 // reverse of each goes and comes, too. Lists stay as an import of all the edges has them.
 //
-// Owned and used by one thread; after an error only its destructor may be called.
+// Owned and used by one thread; after an error only its destructor may be called, which forgets all of it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,6 +27,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
+#include "quarry/format/wire_writes.h"
 #include "quarry/import/dataset.h"
 #include "quarry/storage/store.h"
 
@@ -32,43 +39,49 @@ Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path,
 
 struct GraphChangeOptions {
   std::string topology = "graph";
-  uint64_t memory_bytes = 256 << 20;  // of the budget, for sorting; at least kGraphChangeBytesMin
+  uint64_t nodes = 0;                  // to be added
+  std::optional<uint64_t> first_node;  // the id of the first of them that is expected: kBusy for another one
+  uint64_t memory_bytes = 256 << 20;   // of the budget, for sorting; at least kGraphChangeBytesMin
   ProgressFunction progress;
 };
 inline constexpr uint64_t kGraphChangeBytesMin = 8 << 20;
 
-struct GraphChangeReport {
-  uint64_t added = 0;    // edges, reverses included; one with a new weight is removed and added
-  uint64_t removed = 0;  // the same
-  uint64_t present = 0;  // of those to be added were there already
-  uint64_t absent = 0;   // of those to be removed were not there
-  uint64_t timestamp = 0;
-  uint64_t edge_count = 0;  // of the topology afterwards
-  uint64_t runs = 0;        // of the topology afterwards
-};
+using GraphChangeReport = wire::GraphChanged;
 
 class GraphChange {
  public:
-  // kNotFound; kUnsupported of a topology of several relations; kBusy beside another one; kOutOfBudget.
+  // kNotFound; kUnsupported of a topology of several relations; kBusy beside another one; kOutOfBudget; kInvalidArgument
+  // for more nodes than there can be.
   static Result<std::unique_ptr<GraphChange>> Create(Store& store, MemoryBudget& budget,
                                                      const GraphChangeOptions& options);
   virtual ~GraphChange() = default;
-  // `weights` has one for each edge; empty = 1 each, where the topology has weights. REQUIRES: nodes are there, and
-  // weights are only given where the topology has some.
+  // `weights` has one for each edge; empty = 1 each, where the topology has weights. kInvalidArgument for a node that is
+  // not there, and for weights where the topology has none.
   virtual Status Add(std::span<const Edge> edges, std::span<const float> weights = {}) = 0;
   virtual Status Remove(std::span<const Edge> edges) = 0;
-  // All edges of a source; kInvalidArgument names the place of one whose node is not there, or that there are weights
-  // where the topology has none.
+  // As Store::Write has them; of two writes to a row the later one counts.
+  virtual Status Put(const WriteBatch& rows) = 0;
+  // Names of the next of the added nodes. kInvalidArgument for a name that there is, or that comes twice; kUnsupported where
+  // nodes have none.
+  virtual Status Name(std::span<const std::string> names) = 0;
+  // All edges of a source, all names of a file of text with one on each line; kInvalidArgument names the place.
   Status AddAll(EdgeReader& edges);
   Status RemoveAll(EdgeReader& edges);
+  Status NameAll(const std::string& path);
   // Durable when it returns. Nothing is committed where nothing changes: the timestamp is then that of the last
   // commit of edges. More runs than kTopologyRunsMax are merged. kCancelled, kNoSpace, kCorruption; kInvalidArgument when a sum of
-  // weights exceeds float32.
+  // weights exceeds float32, and when nodes lack names.
   virtual Result<GraphChangeReport> Commit() = 0;
 
+  // The database as it will be: with the nodes that are added.
+  virtual const Manifest& manifest() const = 0;
+  uint64_t first_node() const { return manifest().node_count - options().nodes; }  // of those that are added
+
  protected:
-  virtual const TopologyRecord& topology() const = 0;
+  virtual const TopologyRecord& topology() const = 0;  // of manifest()
   virtual const GraphChangeOptions& options() const = 0;
+  // kInvalidArgument names the first edge whose node is not in manifest().
+  Status CheckEdges(std::span<const Edge> edges) const;
 
  private:
   template <typename Take>

@@ -10,6 +10,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
 #include "quarry/import/dataset.h"
+#include "quarry/import/graph_change.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -52,5 +53,7 @@ struct PutReport {
 // kNotFound; kBusy beside another large commit; kCancelled when `progress` says so.
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options);
 Result<PutReport> PutRows(const PutTarget& target, const PutSource& source, const PutOptions& options);
+// Puts rows of all the nodes that a change adds, row i that of its node i, to be committed with it. `source` has no ids.
+Status PutAdded(GraphChange& change, PutSource source, const PutOptions& options);
 
 }  // namespace quarry

@@ -39,15 +39,16 @@ class BlockSampler {
   struct Open {
     MemoryBudget::Reservation reservation;
     std::unique_ptr<Topology> topology;
+    uint64_t timestamp = 0;  // of the last commit of edges that it has
     bool in_memory = false;
   };
-  Result<const Open*> Find(std::string_view name);
-  Result<std::unique_ptr<const Open>> OpenTopology(const TopologyRecord& record);
+  Result<std::shared_ptr<const Open>> Find(std::string_view name);
+  Result<std::shared_ptr<const Open>> OpenTopology(const Snapshot& snapshot, const TopologyRecord& record);
 
   Store& store_;
   MemoryBudget& budget_;
   Mutex mutex_;
-  std::map<std::string, std::unique_ptr<const Open>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<const Open>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
 };
 
 }  // namespace quarry

@@ -75,6 +75,7 @@ class LargeWrite {
 // the versions over them are kept, whatever is compacted meanwhile. Must not outlive its store.
 struct Snapshot {
   uint64_t timestamp = 0;
+  uint64_t node_count = 0;
   std::vector<TableRecord> tables;
   std::vector<TopologyRecord> topologies;
   std::vector<std::shared_ptr<const void>> files;  // pins of their files

@@ -51,7 +51,7 @@ class FeatureTable {
   // Reads rows [first, first + count) into `out` (encoded, row_bytes apart), verified, by large sequential
   // direct reads through an internal buffer of about `buffer_bytes` (more when four groups of rows are
   // larger). For loading small tables whole and for scans. REQUIRES: first + count <= row_count, out.size()
-  // == count * row_bytes.
+  // == count * row_bytes. Rows behind those of the file come as zeros: an overlay has them.
   Status ReadRows(IoBackend& backend, uint64_t first, uint64_t count, std::span<std::byte> out,
                   uint64_t buffer_bytes = 4 << 20) const;
 
@@ -73,7 +73,7 @@ class RowScanner {
   RowScanner& operator=(RowScanner&&) noexcept;
   ~RowScanner();
 
-  // Reads the next out.size() / row_bytes rows, encoded, row_bytes apart. After an error the scanner is of no
+  // Reads the next out.size() / row_bytes rows, encoded, row_bytes apart, as ReadRows does. After an error the scanner is of no
   // more use. REQUIRES: that many rows are left.
   Status Read(std::span<std::byte> out);
 

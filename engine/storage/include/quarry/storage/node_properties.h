@@ -29,10 +29,13 @@ uint32_t CountClasses(std::span<const int64_t> labels);
 // The table of what labels stand for, where an import has numbered them: row i is label i's.
 inline constexpr std::string_view kLabelCodeTable = "label_code";
 
+// Whether the table has a row for each node.
+inline bool IsByNode(const TableRecord& table) { return table.name != kLabelCodeTable; }
+
 // Bytes that the properties will take, computed from the manifest alone.
 uint64_t NodePropertiesBytes(const Manifest& manifest);
-// Loads them as `snapshot` has them. kCorruption when a table is not what its name says, for `node_count`
-// nodes.
+// Loads them as `snapshot` has them, of the first `node_count` nodes: a layout may be of a graph with fewer. kCorruption
+// when a table is not what its name says.
 Result<NodeProperties> LoadNodeProperties(Store& store, uint64_t node_count,
                                           const std::shared_ptr<const Snapshot>& snapshot);
 

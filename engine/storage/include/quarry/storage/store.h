@@ -104,10 +104,24 @@ class Store {
   // it.
   virtual Status SwitchTable(const TableRecord& record, std::vector<Catalog::FoldedRows::Change> changed) = 0;
 
-  // For GraphChange (quarry/import/graph_change.h): commits a run, whose file is whole, under the next timestamp, which
-  // it returns: the order is one with that of rows. run.timestamp is that of the lists that it is about; kBusy when
-  // another one came behind those. After another error the run may be committed, and its file stays.
-  virtual Result<uint64_t> CommitRun(std::string_view topology, TopologyRun run) = 0;
+  // For GraphChange (quarry/import/graph_change.h), which has the right to make runs. A commit of structure: a run,
+  // whose file is whole, nodes behind the last one, and rows that go with them.
+  struct GraphCommit {
+    std::string_view topology;
+    std::optional<TopologyRun> run;  // its timestamp: that of the lists that it is about
+    uint64_t first_node = 0;         // of those that are added: the node count so far
+    uint64_t node_count = 0;         // added
+    uint64_t class_count = 0;        // of labels in `rows`
+    LargeWrite* rows = nullptr;      // BeginGrowth's; its Commit is not called
+  };
+  // Rows of such a commit: of nodes that are there, and of so many that are added. As BeginLargeWrite.
+  virtual Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes) = 0;
+  // Stores names of nodes that are going to be added; nobody sees them. DropNames forgets all that no commit followed.
+  virtual Status PutNames(uint64_t first, std::span<const std::string> names) = 0;
+  virtual Status DropNames() = 0;
+  // Commits all of it under one timestamp, which it returns: the order is one with that of rows. kBusy when other edges
+  // or nodes came meanwhile. After another error it may be committed, and the run's file stays.
+  virtual Result<uint64_t> CommitGraph(GraphCommit commit) = 0;
   // For CompactTopology and MergeRuns (topology_compaction.h): the runs of `before` become what `after` says of file and
   // runs; what was committed since stays behind it. Files that nothing names go with the last snapshot that does.
   virtual Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) = 0;

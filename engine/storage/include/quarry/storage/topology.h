@@ -108,6 +108,7 @@ class Topology {
   Status CheckRange(Adjacency side, uint64_t first_edge, std::span<const std::byte> indices) const;
 
   uint64_t node_count_ = 0;
+  uint64_t file_nodes_ = 0;  // that the file has lists of
   uint64_t edge_count_ = 0;
   uint64_t base_edge_count_ = 0;
   bool weighted_ = false;

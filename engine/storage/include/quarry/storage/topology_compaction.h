@@ -17,9 +17,10 @@ struct TopologyCompactionReport {
   uint64_t runs = 0;         // folded, or to be
   uint64_t edges_added = 0;  // by them
   uint64_t edges_removed = 0;
-  uint64_t edge_count = 0;  // afterwards
-  uint64_t bytes = 0;       // of the new file; of the old one where it is not written
-  uint64_t timestamp = 0;   // of the last commit that the file has
+  uint64_t nodes_added = 0;  // since the file was written
+  uint64_t edge_count = 0;   // afterwards
+  uint64_t bytes = 0;        // of the new file; of the old one where it is not written
+  uint64_t timestamp = 0;    // of the last commit that the file has
   uint64_t generation = 1;
   double seconds = 0;
 };

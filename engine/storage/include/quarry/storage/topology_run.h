@@ -27,9 +27,12 @@ TopologyRun NextRunOf(const TopologyRecord& topology);
 // The topology's file and those of its runs.
 std::vector<std::string> FilesOf(const TopologyRecord& topology);
 
-// That of the last commit of edges; 0: there was none.
+// That of the last commit of edges, and of nodes where the manifest is given; 0: there was none.
 uint64_t StructureTimestamp(std::span<const TopologyRecord> topologies);
 uint64_t StructureTimestamp(const Manifest& manifest);
+
+// Whether the topology's file has all of it: no edges and no nodes came since.
+bool IsFolded(const TopologyRecord& topology);
 
 // Leaves the topology as it was at `timestamp`. REQUIRES: its file is not newer.
 void DropNewerRuns(uint64_t timestamp, TopologyRecord& topology);

@@ -1,0 +1,90 @@
+#include "quarry/service/piece_put.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "quarry/base/units.h"
+#include "quarry/import/graph_change.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kEdgesAtATime = 16 << 10;
+constexpr uint64_t kSortBytesMax = 256 * kMiB;
+
+}  // namespace
+
+PiecePut::PiecePut(Store& store, const std::optional<wire::PutGraph>& graph) : manifest_(store.manifest()) {
+  if (!graph) return;
+  graph_ =
+      wire::PutGraph{.topology = graph->topology, .first_node = graph->first_node, .nodes = graph->nodes};
+}
+PiecePut::~PiecePut() = default;
+
+Result<std::unique_ptr<PiecePut>> PiecePut::Begin(Store& store, MemoryBudget& budget,
+                                                  const std::optional<wire::PutGraph>& graph) {
+  std::unique_ptr<PiecePut> put(new PiecePut(store, graph));
+  if (!graph) {
+    QUARRY_TRY(put->rows_, store.BeginLargeWrite());
+    return put;
+  }
+  const uint64_t sort_bytes =
+      std::clamp(RoundDown(budget.available_bytes() / 4, kMiB), kGraphChangeBytesMin, kSortBytesMax);
+  QUARRY_TRY(put->change_, GraphChange::Create(store, budget,
+                                               {.topology = graph->topology,
+                                                .nodes = graph->nodes,
+                                                .first_node = graph->first_node,
+                                                .memory_bytes = sort_bytes}));
+  return put;
+}
+
+const Manifest& PiecePut::manifest() const { return change_ != nullptr ? change_->manifest() : *manifest_; }
+
+Status PiecePut::Add(const WriteBatch& rows) {
+  return change_ != nullptr ? change_->Put(rows) : rows_->Add(rows);
+}
+
+Status PiecePut::Change(const wire::PutGraph& graph, std::span<const std::byte> block) {
+  if (change_ == nullptr) {
+    return Status(Code::kUsage, "a piece changes the graph, and the first one does not: begin with it");
+  }
+  if (graph.topology != graph_->topology || graph.nodes != graph_->nodes ||
+      graph.first_node != graph_->first_node) {
+    return MakeStatus(Code::kUsage,
+                      "a piece is of topology \"{}\" and {} nodes from {} on, the first one of \"{}\" and {} "
+                      "from {} on",
+                      graph.topology, graph.nodes, graph.first_node, graph_->topology, graph_->nodes,
+                      graph_->first_node);
+  }
+  if (!graph.names.empty()) QUARRY_RETURN_IF_ERROR(change_->Name(graph.names));
+  std::vector<Edge> edges;
+  std::vector<float> weights;
+  const auto number = [&](uint64_t column, uint64_t edge) {
+    uint32_t value = 0;
+    std::memcpy(&value, block.data() + (column * graph.edges + edge) * sizeof(value), sizeof(value));
+    return value;
+  };
+  for (uint64_t first = 0; first < graph.edges; first += kEdgesAtATime) {
+    const uint64_t count = std::min(kEdgesAtATime, graph.edges - first);
+    edges.clear();
+    for (uint64_t i = first; i < first + count; ++i) edges.push_back({number(0, i), number(1, i)});
+    weights.resize(graph.weighted ? count : 0);
+    if (graph.weighted) {
+      std::memcpy(weights.data(), block.data() + (2 * graph.edges + first) * sizeof(float),
+                  count * sizeof(float));
+    }
+    QUARRY_RETURN_IF_ERROR(graph.remove ? change_->Remove(edges) : change_->Add(edges, weights));
+  }
+  return Status::Ok();
+}
+
+Result<wire::GraphChanged> PiecePut::Commit() {
+  if (change_ != nullptr) return change_->Commit();
+  wire::GraphChanged committed;
+  QUARRY_TRY(committed.timestamp, rows_->Commit());
+  return committed;
+}
+
+}  // namespace quarry

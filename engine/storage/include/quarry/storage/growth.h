@@ -1,0 +1,25 @@
+// Counts of a graph that nodes are added to: what a commit of nodes changes in the records of tables and topologies, and
+// what of it a snapshot does not see yet. Private to this room.
+#pragma once
+
+#include <cstdint>
+
+#include "quarry/base/status.h"
+#include "quarry/format/manifest.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+// Adds nodes behind the last one: to every table that has a row for each node, and to every topology. Files stay as they
+// are.
+void AddNodes(uint64_t count, Manifest& manifest);
+
+// Puts the run and the nodes into the manifest of the database at `path`; when it is committed, SetTime says under which
+// timestamp. kBusy when it does not follow the manifest.
+Status AddTo(Manifest& manifest, const Store::GraphCommit& commit, const std::string& path);
+void SetTime(Manifest& manifest, const Store::GraphCommit& commit, uint64_t timestamp);
+
+// Leaves the snapshot, whose records are those of `manifest`, with what was committed up to its timestamp.
+void DropNewer(const Manifest& manifest, Snapshot& snapshot);
+
+}  // namespace quarry

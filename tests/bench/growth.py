@@ -1,0 +1,202 @@
+"""What growing costs: commits of nodes and edges onto a graph, what epochs take meanwhile, and what compaction takes.
+
+  alone        seconds of an epoch (sampled batches with their rows, no model) of the untouched database
+  by runs      the same with 1 to 8 runs over the graph's file: what reading through them costs
+  beside       commits, one after the other, beside a reader that opens each epoch on the newest graph: durable edges/s and
+               the seconds of an epoch; commits/s beside what the disk syncs of as many bytes; bytes written per added edge
+  compaction   seconds and bytes, beside writing as many bytes; then an epoch of the new files
+
+usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--keep FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/python"))
+import run as module_build  # noqa: E402: tests/python/run.py, which builds the module
+
+QUARRY = os.environ.get("QUARRY_BINARY", str(ROOT / "build/release/bin/quarry"))
+FOLDER = Path(os.environ.get("QUARRY_BENCH_DATA", ROOT / "build/bench-data"))
+DIM, BATCH, FANOUTS = 128, 1024, [10, 5]
+
+
+def written() -> int:
+    """Bytes that this process has had written to disks."""
+    with open("/proc/self/io") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("write_bytes"))
+
+
+def disk_commits(folder: Path, bytes_each: int, count: int = 40) -> float:
+    """Appends of so many bytes that the disk syncs in a second."""
+    data = os.urandom(max(bytes_each, 1))
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        start = time.perf_counter()
+        for _ in range(count):
+            file.write(data)
+            os.fsync(file.fileno())
+        return count / (time.perf_counter() - start)
+
+
+def disk_rate(folder: Path, total: int) -> float:
+    """Bytes a second of a file of so many, written and synced."""
+    data = os.urandom(4 << 20)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        start = time.perf_counter()
+        for _ in range(max(1, total // len(data))):
+            file.write(data)
+        os.fsync(file.fileno())
+        return max(1, total // len(data)) * len(data) / (time.perf_counter() - start)
+
+
+def epoch(db) -> float:
+    """Opens a stream on the newest graph and runs an epoch of the training nodes."""
+    with db.stream(FANOUTS, batch_size=BATCH) as stream:
+        start = time.perf_counter()
+        for batch in stream.epoch("train"):
+            batch.x() if callable(batch.x) else batch.x
+        return time.perf_counter() - start
+
+
+def epochs(db, count: int = 3) -> float:
+    return statistics.median(epoch(db) for _ in range(count))
+
+
+class Writer:
+    """Commits of new nodes and of edges among all nodes."""
+
+    def __init__(self, db, numpy, nodes: int, edges: int) -> None:
+        self.db, self.np, self.nodes, self.edges = db, numpy, nodes, edges
+        self.rng = numpy.random.default_rng(5)
+        self.added = 0
+
+    def commit(self) -> None:
+        total = self.db.num_nodes + self.nodes
+        pairs = self.rng.integers(0, total, (2, self.edges))
+        rows = self.rng.standard_normal((self.nodes, DIM), dtype=self.np.float32)
+        self.db.add_nodes(rows, label=self.rng.integers(0, 50, self.nodes), split="train", edges=pairs)
+        self.added += self.edges
+
+
+def beside(db, writer: Writer, commits: int) -> tuple[float, list[float]]:
+    """Seconds of so many commits, and of the epochs that ran meanwhile."""
+    done = threading.Event()
+    failures: list[BaseException] = []
+    took: list[float] = []
+
+    def write() -> None:
+        try:
+            start = time.perf_counter()
+            for _ in range(commits):
+                writer.commit()
+            took.append(time.perf_counter() - start)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seconds = []
+    while not done.is_set():
+        seconds.append(epoch(db))
+    thread.join()
+    if failures:
+        raise failures[0]
+    return took[0], seconds
+
+
+def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
+    import numpy
+    import quarry
+
+    with quarry.open(path, memory="2GiB") as db:
+        told = {"nodes": db.num_nodes, "edges": db.num_edges, "epoch_alone_seconds": epochs(db), "epoch_seconds_by_runs": {}}
+        writer = Writer(db, numpy, arguments.new_nodes, arguments.edges)
+        while True:
+            writer.commit()
+            runs = int(db.sql("SELECT count(*) FROM runs").fetchone()[0])
+            if runs in told["epoch_seconds_by_runs"]:
+                break  # they were merged
+            told["epoch_seconds_by_runs"][runs] = epochs(db)
+        before, edges_before = written(), writer.added
+        seconds, beside_seconds = beside(db, writer, arguments.commits)
+        added = writer.added - edges_before
+        bytes_written = written() - before
+        told |= {
+            "commits": arguments.commits,
+            "commits_per_second": arguments.commits / seconds,
+            "durable_edges_per_second": added / seconds,
+            "disk_commits_per_second": disk_commits(folder, bytes_written // arguments.commits),
+            "bytes_per_added_edge": bytes_written / added,
+            "epoch_beside_seconds": statistics.median(beside_seconds) if beside_seconds else None,
+            "epochs_beside": len(beside_seconds),
+        }
+        before = written()
+        start = time.perf_counter()
+        reports = db.compact()
+        told["compaction_seconds"] = time.perf_counter() - start
+        told["compaction_bytes"] = sum(int(report["bytes"]) for report in reports.values())
+        told["compaction_bytes_written"] = written() - before
+        rate = disk_rate(folder, told["compaction_bytes"])
+        told["compaction_disk_seconds"] = told["compaction_bytes"] / rate
+        told["epoch_compacted_seconds"] = epochs(db)
+        return told
+
+
+def show(told: dict) -> None:
+    alone = told["epoch_alone_seconds"]
+    print(f"epoch of the untouched graph ({told['nodes']} nodes, {told['edges']} edges): {alone:.3f} s")
+    for runs, seconds in told["epoch_seconds_by_runs"].items():
+        print(f"  {runs} runs over it: {seconds:.3f} s, {seconds / alone:.2f} times")
+    print(f"beside a reader: {told['durable_edges_per_second']:.0f} durable edges/s; {told['commits_per_second']:.1f} commits/s, the disk syncs {told['disk_commits_per_second']:.1f} of as many bytes")
+    if told["epoch_beside_seconds"] is not None:
+        print(f"  an epoch beside them: {told['epoch_beside_seconds']:.3f} s, {told['epoch_beside_seconds'] / alone:.2f} times, of {told['epochs_beside']}")
+    print(f"  {told['bytes_per_added_edge']:.0f} bytes written per added edge, rows of new nodes and merges of runs included")
+    print(f"compaction: {told['compaction_bytes'] / 1e6:.1f} MB in {told['compaction_seconds']:.2f} s; writing them takes the disk {told['compaction_disk_seconds']:.2f} s")
+    print(f"  an epoch afterwards: {told['epoch_compacted_seconds']:.3f} s, {told['epoch_compacted_seconds'] / alone:.2f} times")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", default="200k", help="of the base graph, of 128 float32 and 15 edges each")
+    parser.add_argument("--commits", type=int, default=24, help="beside a reader")
+    parser.add_argument("--edges", type=int, default=5000, help="of a commit")
+    parser.add_argument("--new-nodes", type=int, default=100, help="of a commit")
+    parser.add_argument("--keep", type=Path, help="a folder that stays, with the database")
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.inside:
+        told = measure(arguments.inside / "graph.db", arguments.inside, arguments)
+        show(told)
+        print(json.dumps(told))
+        return 0
+    python = module_build.interpreter(ROOT / "build/release/python/core", module_build.NEEDED, ["numpy", "nanobind", "nanobind_backend"], install=True)
+    package = module_build.build(python, ROOT / "build/release/client/libquarry.so.0", ROOT / "build/release/python")
+    folder = arguments.keep or FOLDER / "growth"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        subprocess.run([QUARRY, "generate", folder / "graph", "--nodes", arguments.nodes, "--dim", str(DIM), "--degree", "15", "--classes", "50", "--seed", "1"], check=True)
+        subprocess.run([QUARRY, "import", folder / "graph.db", folder / "graph"], check=True)
+        shutil.rmtree(folder / "graph")
+        inside = [python, __file__, *sys.argv[1:], "--inside", folder]
+        return subprocess.run([str(word) for word in inside], env=dict(os.environ, PYTHONPATH=str(package))).returncode
+    finally:
+        if arguments.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,553 @@
+// A graph that nodes and edges are added to is, for whoever reads it by whatever snapshot, the graph of the nodes, rows and
+// edges that were committed then, and after compaction the files that an import of them writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "pipeline/pass_util.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/base/units.h"
+#include "quarry/format/superblock.h"
+#include "quarry/import/graph_change.h"
+#include "quarry/import/put.h"
+#include "quarry/layout/rebuild.h"
+#include "quarry/pipeline/live_road.h"
+#include "quarry/pipeline/planned_road.h"
+#include "quarry/storage/compaction.h"
+#include "quarry/storage/node_properties.h"
+#include "quarry/storage/table_view.h"
+#include "quarry/storage/topology_compaction.h"
+#include "quarry/verify/verify.h"
+#include "storage/small_store.h"
+#include "support/status_matchers.h"
+
+namespace quarry {
+namespace {
+
+using testing_util::ScratchFolder;
+using testing_util::SmallOptions;
+using testing_util::TinyGraph;
+using testing_util::VectorIntReader;
+
+// What the database should have: by node, and by pair of nodes.
+struct GrownModel {
+  uint64_t dim = 0;
+  std::vector<std::vector<float>> rows;
+  std::vector<int64_t> labels;
+  std::vector<uint8_t> splits;
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> edges;  // {destination, source}: how many
+
+  explicit GrownModel(const TinyGraph& graph) : dim(graph.dim) {
+    for (NodeId node = 0; node < graph.nodes; ++node) {
+      const std::vector<std::byte> row = graph.Row(node, ElementType::kFloat32);
+      std::vector<float> values(dim);
+      std::memcpy(values.data(), row.data(), row.size());
+      Append(std::move(values), graph.Label(node), Split::kNone);
+    }
+    for (const Split split : {Split::kTrain, Split::kValid, Split::kTest}) {
+      for (const NodeId node : graph.SplitNodes(split)) splits[node] = static_cast<uint8_t>(split);
+    }
+    for (const Edge& edge : graph.Edges()) ++edges[{edge.destination, edge.source}];
+  }
+  uint64_t nodes() const { return rows.size(); }
+  void Append(std::vector<float> row, int64_t label, Split split) {
+    rows.push_back(std::move(row));
+    labels.push_back(label);
+    splits.push_back(static_cast<uint8_t>(split));
+  }
+  std::vector<Edge> AllEdges() const {
+    std::vector<Edge> all;
+    for (const auto& [ends, count] : edges) all.insert(all.end(), count, {ends.second, ends.first});
+    return all;
+  }
+  std::vector<int64_t> NodesOf(Split split) const {
+    std::vector<int64_t> found;
+    for (size_t node = 0; node < splits.size(); ++node) {
+      if (splits[node] == static_cast<uint8_t>(split)) found.push_back(static_cast<int64_t>(node));
+    }
+    return found;
+  }
+};
+
+class ModelRows final : public RowReader {
+ public:
+  ModelRows(std::vector<std::vector<float>> rows, uint64_t dim) : rows_(std::move(rows)), dim_(dim) {}
+  ElementType element_type() const override { return ElementType::kFloat32; }
+  uint64_t dim() const override { return dim_; }
+  uint64_t row_count() const override { return rows_.size(); }
+  Result<size_t> Read(std::span<std::byte> out) override {
+    const size_t row_bytes = dim_ * sizeof(float);
+    size_t count = 0;
+    for (; next_ < rows_.size() && out.size() >= row_bytes; ++count, out = out.subspan(row_bytes)) {
+      std::memcpy(out.data(), rows_[next_++].data(), row_bytes);
+    }
+    return count;
+  }
+  std::string Position(uint64_t row) const override { return "row " + std::to_string(row); }
+
+ private:
+  const std::vector<std::vector<float>> rows_;
+  const uint64_t dim_;
+  size_t next_ = 0;
+};
+
+Status ImportModel(IoBackend& backend, const std::string& path, const GrownModel& model, bool csr) {
+  Dataset dataset;
+  dataset.source = "memory";
+  dataset.node_count = model.nodes();
+  dataset.features = std::make_unique<ModelRows>(model.rows, model.dim);
+  dataset.labels = std::make_unique<VectorIntReader>(model.labels);
+  dataset.train = std::make_unique<VectorIntReader>(model.NodesOf(Split::kTrain));
+  dataset.valid = std::make_unique<VectorIntReader>(model.NodesOf(Split::kValid));
+  dataset.test = std::make_unique<VectorIntReader>(model.NodesOf(Split::kTest));
+  dataset.edges.push_back({.name = "",
+                           .path = "memory",
+                           .reader = std::make_unique<testing_util::VectorEdgeReader>(model.AllEdges())});
+  ImportOptions options;
+  options.both_directions = csr;
+  return ImportDatabase(backend, path, std::move(dataset), options);
+}
+
+std::string BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class GrownNodes : public testing::Test {
+ protected:
+  std::string path() const { return folder_.path() + "/db"; }
+
+  void Make(uint64_t dim, bool csr, uint64_t seed) {
+    const TinyGraph graph{.nodes = 130, .dim = dim, .degree = 3, .both_directions = csr};
+    csr_ = csr;
+    rng_ = Rng(seed);
+    held_.clear();
+    store_.reset();
+    std::filesystem::remove_all(path());
+    model_.emplace(graph);
+    ASSERT_OK(ImportModel(*backend_, path(), *model_, csr));
+    Open();
+  }
+  void Open() {
+    held_.clear();
+    store_.reset();
+    auto store = Store::Open(*backend_, path());
+    ASSERT_OK(store);
+    store_ = std::move(store).value();
+  }
+
+  // Nodes with some of what nodes can have, edges among all nodes, and a row of an old one: one commit.
+  void Grow(uint64_t nodes) {
+    auto change =
+        GraphChange::Create(*store_, budget_, {.nodes = nodes, .memory_bytes = kGraphChangeBytesMin});
+    ASSERT_OK(change);
+    EXPECT_EQ((*change)->first_node(), model_->nodes());
+    const bool with_rows = rng_.Below(3) > 0, with_labels = rng_.Below(3) > 0;
+    const auto split = static_cast<Split>(rng_.Below(4));
+    const uint64_t first = model_->nodes();
+    for (uint64_t i = 0; i < nodes; ++i) {
+      std::vector<float> row(model_->dim, 0.0f);
+      for (float& value : row) value = with_rows ? static_cast<float>(rng_.Below(1000)) : 0.0f;
+      model_->Append(std::move(row), with_labels ? static_cast<int64_t>(rng_.Below(9)) - 1 : -1, split);
+    }
+    if (nodes > 0) {
+      ModelRows rows({model_->rows.begin() + static_cast<ptrdiff_t>(first), model_->rows.end()}, model_->dim);
+      VectorIntReader labels({model_->labels.begin() + static_cast<ptrdiff_t>(first), model_->labels.end()});
+      // Of a node or two at a time.
+      ASSERT_OK(PutAdded(**change,
+                         {.features = with_rows ? &rows : nullptr,
+                          .labels = with_labels ? &labels : nullptr,
+                          .split = split},
+                         {.memory_bytes = rng_.Below(2) == 0 ? 8 << 10 : kMiB}));
+    }
+    if (rng_.Below(3) == 0) {
+      const uint64_t row = rng_.Below(first);
+      std::ranges::fill(model_->rows[row], static_cast<float>(rng_.Below(1000)));
+      WriteBatch batch;
+      batch.Put("feature", row, std::as_bytes(std::span(model_->rows[row])));
+      ASSERT_OK((*change)->Put(batch));
+    }
+    std::vector<Edge> removed, added;
+    for (uint64_t i = rng_.Below(4); i > 0; --i) {
+      auto edge = model_->edges.begin();
+      std::advance(edge, rng_.Below(model_->edges.size()));
+      removed.push_back({edge->first.second, edge->first.first});
+      model_->edges.erase(edge);
+    }
+    for (uint64_t i = rng_.Below(30); i > 0; --i) {
+      const auto node = [&] {
+        return nodes > 0 && rng_.Below(2) == 0 ? first + rng_.Below(nodes) : rng_.Below(model_->nodes());
+      };
+      added.push_back({node(), node()});
+      ++model_->edges[{added.back().destination, added.back().source}];
+    }
+    ASSERT_OK((*change)->Remove(removed));
+    ASSERT_OK((*change)->Add(added));
+    const auto done = (*change)->Commit();
+    ASSERT_OK(done);
+    EXPECT_EQ(done->nodes_added, nodes);
+    EXPECT_EQ(done->node_count, model_->nodes());
+    if (nodes > 0) {
+      EXPECT_EQ(done->first_node, first);
+    }
+  }
+
+  void Put() {
+    WriteBatch batch;
+    for (uint64_t i = 1 + rng_.Below(5); i > 0; --i) {
+      const uint64_t node = rng_.Below(model_->nodes());
+      std::ranges::fill(model_->rows[node], static_cast<float>(rng_.Below(1000)));
+      batch.Put("feature", node, std::as_bytes(std::span(model_->rows[node])));
+      model_->labels[node] = static_cast<int64_t>(rng_.Below(5));
+      batch.SetLabel(static_cast<NodeId>(node), model_->labels[node]);
+    }
+    ASSERT_OK(store_->Write(batch));
+  }
+
+  void Compact(bool all) {
+    for (const char* const table : {"feature", "label", "split"}) {
+      if (!all && rng_.Below(2) == 0) continue;
+      ASSERT_OK(CompactTable(*store_, budget_, table, false, {}));
+    }
+    if (!all && rng_.Below(2) == 0) return;
+    ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+  }
+
+  struct Held {
+    std::shared_ptr<const Snapshot> snapshot;
+    GrownModel model;
+  };
+  void Hold() {
+    const auto snapshot = store_->TakeSnapshot();
+    ASSERT_OK(snapshot);
+    held_.push_back({*snapshot, *model_});
+  }
+
+  void CheckAll() {
+    const auto snapshot = store_->TakeSnapshot();
+    ASSERT_OK(snapshot);
+    ASSERT_NO_FATAL_FAILURE(Check({*snapshot, *model_}));
+    for (const Held& held : held_) ASSERT_NO_FATAL_FAILURE(Check(held));
+    const auto verified = VerifyStore(*store_, {});
+    ASSERT_OK(verified);
+    // Files that snapshots keep are strays to whoever looks at the folder.
+    if (std::ranges::all_of(verified->damages, [&](const Damage& damage) {
+          return !held_.empty() && damage.kind == Damage::Kind::kStray;
+        })) {
+      return;
+    }
+    for (const Status& fault : verified->faults) ADD_FAILURE() << fault.ToString();
+  }
+  void Check(const Held& held);
+  void CheckRows(const Held& held);
+  void CheckLists(const Held& held);
+  void CheckBatches(const Held& held);
+  void CheckEqualsImport();
+
+  ScratchFolder folder_{testing_util::Medium::kMemory};
+  std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
+  MemoryBudget budget_{kGiB};
+  bool csr_ = false;
+  Rng rng_{0};
+  std::unique_ptr<Store> store_;
+  std::optional<GrownModel> model_;
+  std::vector<Held> held_;
+};
+
+void GrownNodes::Check(const Held& held) {
+  ASSERT_EQ(held.snapshot->node_count, held.model.nodes());
+  ASSERT_NO_FATAL_FAILURE(CheckRows(held));
+  ASSERT_NO_FATAL_FAILURE(CheckLists(held));
+  const auto properties = LoadNodeProperties(*store_, held.model.nodes(), held.snapshot);
+  ASSERT_OK(properties);
+  ASSERT_EQ(properties->labels, held.model.labels);
+  ASSERT_EQ(properties->splits, held.model.splits);
+}
+
+// By a scan with the overlay over it, and by rows gathered in any order.
+void GrownNodes::CheckRows(const Held& held) {
+  const auto table = store_->OpenTable(*held.snapshot, "feature");
+  const auto overlay = store_->OpenOverlay("feature", held.snapshot);
+  ASSERT_OK(table);
+  ASSERT_OK(overlay);
+  ASSERT_EQ((*table)->geometry().row_count, held.model.nodes());
+  const uint64_t row_bytes = held.model.dim * sizeof(float);
+  std::vector<std::byte> rows(held.model.nodes() * row_bytes);
+  ASSERT_OK((*table)->ReadRows(*backend_, 0, held.model.nodes(), rows));
+  const std::vector<uint64_t> touched = (*overlay)->TouchedRows();
+  for (const uint64_t row : touched) ASSERT_LT(row, held.model.nodes());
+  ASSERT_OK(FoldRows(**overlay, touched, 0, row_bytes, rows));
+  for (uint64_t node = 0; node < held.model.nodes(); ++node) {
+    ASSERT_EQ(std::memcmp(&rows[node * row_bytes], held.model.rows[node].data(), row_bytes), 0) << node;
+  }
+  TableFiles files(*store_, budget_);
+  const auto view = TableView::Open(*store_, files, held.snapshot, *held.snapshot->FindTable("feature"));
+  ASSERT_OK(view);
+  std::vector<uint64_t> wanted;
+  for (uint64_t node = rng_.Below(4); node < held.model.nodes(); node += 1 + rng_.Below(7)) {
+    wanted.push_back(node);
+  }
+  MergedReader reader(*backend_, budget_, {}, 64 << 10);
+  size_t found = 0;
+  ASSERT_OK(view->Gather(reader, wanted, [&](size_t i, std::span<const std::byte> row) {
+    ++found;
+    EXPECT_EQ(std::memcmp(row.data(), held.model.rows[wanted[i]].data(), row_bytes), 0) << wanted[i];
+  }));
+  ASSERT_EQ(found, wanted.size());
+}
+
+void GrownNodes::CheckLists(const Held& held) {
+  const auto topology = store_->OpenTopology(*held.snapshot, "graph");
+  ASSERT_OK(topology);
+  ASSERT_EQ((*topology)->node_count(), held.model.nodes());
+  for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
+    if (!(*topology)->has(side)) continue;
+    std::map<std::pair<uint64_t, uint64_t>, uint64_t> sorted;
+    for (const auto& [ends, count] : held.model.edges) {
+      sorted[side == Adjacency::kCsc ? ends : std::pair(ends.second, ends.first)] = count;
+    }
+    std::vector<uint64_t> indptr(held.model.nodes() + 1, 0);
+    std::vector<NodeId> indices;
+    for (const auto& [ends, count] : sorted) {
+      indptr[ends.first + 1] += count;
+      indices.insert(indices.end(), count, static_cast<NodeId>(ends.second));
+    }
+    for (size_t v = 1; v < indptr.size(); ++v) indptr[v] += indptr[v - 1];
+    ASSERT_THAT((*topology)->indptr(side), testing::ElementsAreArray(indptr));
+    ASSERT_OK((*topology)->LoadIndices(*backend_, side));
+    ASSERT_THAT((*topology)->indices(side), testing::ElementsAreArray(indices));
+  }
+}
+
+// An epoch over all training nodes of the snapshot, added ones among them.
+void GrownNodes::CheckBatches(const Held& held) {
+  LiveRoadOptions options = SmallOptions();
+  options.snapshot = held.snapshot;
+  const auto road = LiveRoad::Open(*store_, budget_, options);
+  ASSERT_OK(road);
+  std::set<int64_t> seeds;
+  for (const int64_t node : held.model.NodesOf(Split::kTrain)) {
+    if (held.model.labels[static_cast<size_t>(node)] >= 0) seeds.insert(node);
+  }
+  const std::vector<NodeId> train = (*road)->TrainNodes();
+  ASSERT_THAT(train, testing::ElementsAreArray(seeds));
+  const auto stream = (*road)->StartPass({.seeds = train});
+  ASSERT_OK(stream);
+  for (;;) {
+    const auto batch = (*stream)->Next();
+    ASSERT_OK(batch);
+    if (!*batch) break;
+    const BatchView& block = (*batch)->view();
+    for (size_t v = 0; v < block.nodes.size(); ++v) {
+      const std::vector<float>& row = held.model.rows[block.nodes[v]];
+      ASSERT_EQ(std::memcmp(block.features.Row(v), row.data(), row.size() * sizeof(float)), 0)
+          << "row " << block.nodes[v];
+    }
+    for (size_t i = 0; i < block.seed_count; ++i) {
+      ASSERT_EQ(block.labels[i], held.model.labels[block.nodes[i]]);
+      seeds.erase(block.nodes[i]);
+    }
+  }
+  EXPECT_TRUE(seeds.empty()) << "not in any batch";
+}
+
+// Byte for byte, but for the superblock, which has the database and the generation.
+void GrownNodes::CheckEqualsImport() {
+  const std::string other = folder_.path() + "/whole";
+  std::filesystem::remove_all(other);
+  ASSERT_OK(ImportModel(*backend_, other, *model_, csr_));
+  const auto whole = Store::Open(*backend_, other);
+  ASSERT_OK(whole);
+  const auto manifest = store_->manifest(), expected = (*whole)->manifest();
+  EXPECT_EQ(manifest->node_count, expected->node_count);
+  std::map<std::string, std::string> files, expected_files;
+  const auto collect = [](const Manifest& from, std::map<std::string, std::string>& into) {
+    for (const TableRecord& table : from.tables) {
+      EXPECT_EQ(table.added_rows, 0u) << table.name;
+      into[table.name] = table.file;
+    }
+    for (const TopologyRecord& topology : from.topologies) {
+      EXPECT_EQ(topology.added_nodes, 0u);
+      EXPECT_TRUE(topology.runs.empty());
+      into[topology.name] = topology.file;
+    }
+  };
+  collect(*manifest, files);
+  collect(*expected, expected_files);
+  ASSERT_EQ(files.size(), expected_files.size());
+  for (const auto& [name, file] : files) {
+    const std::string found = BytesOf(path() + "/" + file),
+                      wanted = BytesOf(other + "/" + expected_files[name]);
+    ASSERT_EQ(found.size(), wanted.size()) << name;
+    EXPECT_TRUE(found.substr(kSuperblockBytes) == wanted.substr(kSuperblockBytes)) << name;
+  }
+}
+
+TEST_F(GrownNodes, AreWhatWasCommittedToEverySnapshot) {
+  const char* const given = std::getenv("QUARRY_GROWN_SEED");
+  const uint64_t base = given == nullptr ? 40 : std::strtoull(given, nullptr, 10);
+  // Rows that share a page's checksum, and rows with one of their own.
+  for (const uint64_t dim : {6, 130}) {
+    for (const bool csr : {false, true}) {
+      const uint64_t seed = base + dim + (csr ? 1 : 0);
+      SCOPED_TRACE(testing::Message() << "QUARRY_GROWN_SEED=" << base << ", dim " << dim << ", csr " << csr);
+      ASSERT_NO_FATAL_FAILURE(Make(dim, csr, seed));
+      for (int step = 0; step < 25; ++step) {
+        SCOPED_TRACE(step);
+        switch (rng_.Below(8)) {
+          case 0:
+            ASSERT_NO_FATAL_FAILURE(Open());
+            break;
+          case 1:
+            ASSERT_NO_FATAL_FAILURE(Compact(/*all=*/false));
+            break;
+          case 2:
+            ASSERT_NO_FATAL_FAILURE(Put());
+            break;
+          case 3:
+            ASSERT_NO_FATAL_FAILURE(Hold());
+            break;
+          default:
+            ASSERT_NO_FATAL_FAILURE(Grow(rng_.Below(3) == 0 ? 0 : 1 + rng_.Below(20)));
+        }
+        if (held_.size() > 2) held_.erase(held_.begin());
+        ASSERT_NO_FATAL_FAILURE(CheckAll());
+        if (step % 6 == 0) {
+          for (const Held& held : held_) ASSERT_NO_FATAL_FAILURE(CheckBatches(held));
+          const auto snapshot = store_->TakeSnapshot();
+          ASSERT_OK(snapshot);
+          ASSERT_NO_FATAL_FAILURE(CheckBatches({*snapshot, *model_}));
+        }
+      }
+      ASSERT_NO_FATAL_FAILURE(Compact(/*all=*/true));
+      ASSERT_NO_FATAL_FAILURE(CheckAll());
+      ASSERT_NO_FATAL_FAILURE(CheckEqualsImport());
+    }
+  }
+}
+
+// Its rows are the newest; its nodes and edges those that it was planned for.
+TEST_F(GrownNodes, ALayoutOfTheGraphBeforeServesItsBatches) {
+  ASSERT_NO_FATAL_FAILURE(Make(130, false, 7));
+  const LayoutSpec spec = {.road = {.fanouts = {3, 2}, .batch_size = 32, .cache_bytes = 20 << 10, .seed = 5}};
+  ASSERT_OK(BuildLayout(*store_, budget_, spec, false, {}));
+  const GrownModel before = *model_;
+  for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(Grow(6));
+  for (const bool compacted : {false, true}) {
+    SCOPED_TRACE(compacted);
+    if (compacted) {
+      ASSERT_NO_FATAL_FAILURE(Compact(/*all=*/true));
+    }
+    const std::shared_ptr<const Manifest> manifest = store_->manifest();
+    EXPECT_FALSE(IsFresh(*manifest, manifest->layouts[0]));
+    EXPECT_TRUE(IsServable(*manifest, manifest->layouts[0]));
+    const auto road = PlannedRoad::Open(*store_, budget_, {});
+    ASSERT_OK(road);
+    const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .ordered = true});
+    ASSERT_OK(stream);
+    size_t seeds = 0;
+    for (;;) {
+      const auto batch = (*stream)->Next();
+      ASSERT_OK(batch);
+      if (!*batch) break;
+      const BatchView& block = (*batch)->view();
+      seeds += block.seed_count;
+      for (size_t v = 0; v < block.nodes.size(); ++v) {
+        ASSERT_LT(block.nodes[v], before.nodes());
+        const std::vector<float>& row = model_->rows[block.nodes[v]];
+        ASSERT_EQ(std::memcmp(block.features.Row(v), row.data(), row.size() * sizeof(float)), 0)
+            << "row " << block.nodes[v];
+      }
+    }
+    EXPECT_GT(seeds, 0u);
+  }
+  ASSERT_OK(RebuildLayout(*store_, budget_, "default", {}, {}));
+  EXPECT_TRUE(IsFresh(*store_->manifest(), store_->manifest()->layouts[0]));
+}
+
+TEST_F(GrownNodes, WhatIsNotCommittedIsForgotten) {
+  ASSERT_NO_FATAL_FAILURE(Make(6, true, 8));
+  const auto begin = [&](uint64_t nodes) {
+    auto change =
+        GraphChange::Create(*store_, budget_, {.nodes = nodes, .memory_bytes = kGraphChangeBytesMin});
+    EXPECT_OK(change);
+    return std::move(change).value();
+  };
+  const std::vector<float> row(6, 3.0f);
+  {
+    const std::unique_ptr<GraphChange> change = begin(2);
+    WriteBatch batch;
+    batch.Put("feature", model_->nodes(), std::as_bytes(std::span(row)));
+    ASSERT_OK(change->Put(batch));
+    ASSERT_OK(change->Add(std::vector<Edge>{{model_->nodes(), 1}}));
+    WriteBatch beyond;
+    beyond.Put("feature", model_->nodes() + 2, std::as_bytes(std::span(row)));
+    EXPECT_EQ(change->Put(beyond).code(), Code::kInvalidArgument);
+    EXPECT_EQ(GraphChange::Create(*store_, budget_, {}).status().code(), Code::kBusy);
+    ASSERT_NO_FATAL_FAILURE(CheckAll());
+  }
+  ASSERT_NO_FATAL_FAILURE(CheckAll());
+  EXPECT_EQ(
+      GraphChange::Create(*store_, budget_, {.nodes = 1, .first_node = model_->nodes() + 1}).status().code(),
+      Code::kBusy);
+  EXPECT_EQ(GraphChange::Create(*store_, budget_, {.nodes = kNodeCountMax}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(begin(1)->Name(std::vector<std::string>{"x"}).code(), Code::kUnsupported);
+  ASSERT_NO_FATAL_FAILURE(Grow(3));
+  ASSERT_NO_FATAL_FAILURE(CheckAll());
+}
+
+TEST_F(GrownNodes, HaveNamesWhereNodesHaveSome) {
+  const std::string named = folder_.path() + "/named";
+  const TinyGraph graph{.nodes = 20, .dim = 4, .degree = 2};
+  Dataset dataset = testing_util::TinyDataset(graph);
+  for (uint64_t node = 0; node < graph.nodes; ++node)
+    dataset.entity_names.push_back(fmt::format("n{}", node));
+  ASSERT_OK(ImportDatabase(*backend_, named, std::move(dataset), {}));
+  const auto open = [&] { return Store::Open(*backend_, named).value(); };
+  auto store = open();
+  const auto begin = [&](uint64_t nodes) {
+    return GraphChange::Create(*store, budget_, {.nodes = nodes, .memory_bytes = kGraphChangeBytesMin})
+        .value();
+  };
+  const auto id_of = [&](const std::string& name) {
+    return store->catalog()->IdOfName(NameKind::kEntity, name).value();
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(begin(1)->Commit().status().code(), Code::kInvalidArgument) << "a node without a name";
+  EXPECT_EQ(begin(1)->Name(Names{"n3"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(begin(2)->Name(Names{"a", "a"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(begin(1)->Name(Names{"a", "b"}).code(), Code::kInvalidArgument);
+  {
+    const auto change = begin(3);
+    ASSERT_OK(change->Name(Names{"a", "b"}));
+    EXPECT_EQ(change->Name(Names{"b"}).code(), Code::kInvalidArgument) << "in another piece";
+  }
+  EXPECT_EQ(id_of("a"), std::nullopt) << "given up";
+  // As a process leaves them that dies before it commits.
+  ASSERT_OK(store->PutNames(20, Names{"c", "d"}));
+  store.reset();
+  store = open();
+  for (const Status& fault : VerifyStore(*store, {}).value().faults) ADD_FAILURE() << fault.ToString();
+  {
+    const auto change = begin(2);
+    ASSERT_OK(change->Name(Names{"d"}));
+    ASSERT_OK(change->Name(Names{"e"}));
+    ASSERT_OK(change->Commit());
+  }
+  store.reset();
+  store = open();
+  EXPECT_EQ(id_of("c"), std::nullopt);
+  EXPECT_EQ(id_of("d"), 20u);
+  EXPECT_EQ(id_of("e"), 21u);
+  EXPECT_EQ(store->catalog()->NameOfId(NameKind::kEntity, 21).value(), "e");
+  for (const Status& fault : VerifyStore(*store, {}).value().faults) ADD_FAILURE() << fault.ToString();
+}
+
+}  // namespace
+}  // namespace quarry
