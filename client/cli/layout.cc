@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "layout_options.h"
 #include "opened_store.h"
+#include "option_values.h"
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
