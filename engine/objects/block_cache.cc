@@ -218,6 +218,7 @@ Result<bool> BlockCache::Take(uint64_t checksum, uint64_t bytes, Taken& taken) {
     Set set;
     uint64_t number = 0, free = 0;
     std::optional<uint64_t> oldest;  // its place in the set
+    uint64_t age = 0, ties = 0;      // of the oldest, and how many there are
   };
   Candidate candidates[2];
   for (unsigned choice = 0; choice < (sets_ > 1 ? 2U : 1U); choice++) {
@@ -230,8 +231,11 @@ Result<bool> BlockCache::Take(uint64_t checksum, uint64_t bytes, Taken& taken) {
       const auto age = entry.Age(now);
       if (!age) continue;
       candidate.free += *age == 0 ? 1 : 0;
-      if (!candidate.oldest || *age < *candidate.set.entries[*candidate.oldest].Age(now))
-        candidate.oldest = i;
+      if (candidate.oldest && *age > candidate.age) continue;
+      candidate.ties = candidate.oldest && *age == candidate.age ? candidate.ties + 1 : 1;
+      candidate.age = *age;
+      // Seconds are coarse: of those of the same one, any. Else a slot would be taken again and again.
+      if (candidate.ties == 1 || rng_.Below(candidate.ties) == 0) candidate.oldest = i;
     }
   }
   Candidate& chosen = candidates[candidates[1].free > candidates[0].free ? 1 : 0];

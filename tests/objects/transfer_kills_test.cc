@@ -122,7 +122,7 @@ class TransferKillsTest : public testing::Test {
   std::string MakeFolder(const std::string& name, char fill) {
     folder_.Write(name + "/VERSION", "3\n");
     folder_.Write(name + "/features/x.qft", std::string(100'000, fill));
-    folder_.Write(name + "/topology/y.qtp", std::string((9 << 20) + 5, fill));  // two parts
+    folder_.Write(name + "/topology/y.qtp", std::string((8 << 20) + 5, fill));  // two parts
     return folder_ / name;
   }
   // What is published now is one of the two, and every byte of it is there.

@@ -14,6 +14,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "support/fault_backend.h"
 #include "support/status_matchers.h"
+#include "support/unsynced_backend.h"
 
 namespace quarry {
 namespace {
@@ -46,8 +47,8 @@ class RankLayoutsTest : public testing::Test {
   }
 
   const TinyDatabase database_{TinyGraph{.nodes = 1200}};
-  const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
-  FaultBackend backend_{*real_};
+  testing_util::UnsyncedBackend unsynced_;
+  FaultBackend backend_{unsynced_};
   std::unique_ptr<Store> store_;
   MemoryBudget budget_{kGiB};
 };
