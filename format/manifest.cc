@@ -49,6 +49,8 @@ Status CheckLayout(const LayoutRecord& layout, std::string_view path) {
   if (!IsKnown(layout.spec.sampler)) fault = "has an unknown sampler";
   if (layout.spec.fanouts.empty()) fault = "has no fanouts";
   if (layout.epochs == 0) fault = "plans no epochs";
+  if (layout.share.ranks > 0 && layout.share.rank >= layout.share.ranks)
+    fault = "is of a rank that there is not";
   if (layout.batch_count < layout.epochs) fault = "has fewer batches than epochs";
   for (const double seconds : {layout.predicted_seconds, layout.measured_seconds, layout.plan_seconds}) {
     if (!std::isfinite(seconds) || seconds < 0) fault = "has a duration that is negative or not finite";

@@ -118,6 +118,9 @@ struct LayoutRecord {
   sampler @38 :UInt8;              # 0 neighbor, 1 labor
   batchDependency @39 :UInt32;
   weighted @40 :Bool;
+  rank @41 :UInt32;                # of a layout for one of several trainers
+  ranks @42 :UInt32;               # 0 = all batches are one trainer's
+  rankPartitioning @43 :Text;      # what training nodes were divided by; empty = batch by batch
 }
 
 struct EmbeddingRecord {

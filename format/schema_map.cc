@@ -29,6 +29,7 @@ constexpr Exception kExceptions[] = {
     {"LayoutRecord.spec.feature_table", "table"},
     {"LayoutRecord.spec.cache_bytes", kNone},  // follows from cache_rows
     {"LayoutRecord.spec.edge_ids", kNone},     // a layout keeps none
+    {"LayoutRecord.share", kAmongFields},
     {"LayoutInfo.spec", kAmongFields},
     {"LayoutInfo.spec.feature_table", "table"},
     {"LayoutInfo.spec.cache_bytes", kNone},

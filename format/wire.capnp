@@ -302,6 +302,8 @@ struct BuildLayout {
   hashFunctions @6 :UInt32;
   threads @7 :UInt32;            # 0 = as many as processors
   resume @8 :Bool;
+  ranks @9 :UInt32;              # a layout for each of so many trainers; 0 = one for all
+  rankPartitioning @10 :Text;    # whose parts say which of them trains on a node; empty = batches in turn
 }
 
 struct RebuildLayout {

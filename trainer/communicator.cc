@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -41,8 +43,7 @@ class GlooCommunicator final : public Communicator {
       const c10::intrusive_ptr<c10d::Store> store = MakeStore();
       WaitForAll(*store);
       const auto options = c10d::ProcessGroupGloo::Options::create(kCallTimeout);
-      // All are on this machine, so nothing is offered to its network.
-      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+      options->devices.push_back(Device());
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rendezvous_.rank),
                                                            static_cast<int>(rendezvous_.size), options);
     });
@@ -80,6 +81,15 @@ class GlooCommunicator final : public Communicator {
   }
 
  private:
+  // Where all are on this machine, nothing is offered to its network.
+  std::shared_ptr<::gloo::transport::Device> Device() const {
+    if (!rendezvous_.several_hosts) return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+    const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+    if (interface != nullptr && *interface != 0)
+      return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+    return c10d::ProcessGroupGloo::createDefaultDevice();
+  }
+
   bool MeetInFile() const { return rendezvous_.address.starts_with('/'); }
 
   c10::intrusive_ptr<c10d::Store> MakeStore() const {

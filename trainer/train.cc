@@ -257,7 +257,7 @@ class Trainer {
   // Nothing when none of the split's nodes has a label. Trainers share the nodes, and all have the result.
   Result<std::optional<Evaluation>> Evaluate(Split split, uint64_t pass, std::string_view phase,
                                              StreamStats& stats) {
-    if (road_.CountNodes(split) == 0) return std::optional<Evaluation>();
+    if (!road_.Serves(split) || road_.CountNodes(split) == 0) return std::optional<Evaluation>();
     Scores scores(class_count_);
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, ScoreAll(split, pass, phase, scores, stats)));
     if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(scores.Gather(*trainers_));

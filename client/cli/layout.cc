@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "layout_options.h"
 #include "opened_store.h"
+#include "option_values.h"
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
@@ -22,6 +23,9 @@ struct LayoutArguments {
   LayoutFlags flags;
   std::string memory;
   bool resume = false;
+  uint32_t ranks = 0;
+  bool by_partition = false;
+  std::string partitioning = "default";
   bool full = false;
   bool dry_run = false;
   bool json = false;
@@ -52,6 +56,37 @@ Result<LayoutRecord> RecordOf(client::Store& store, const LayoutArguments& argum
                     arguments.flags.name);
 }
 
+// A layout for each trainer: what each holds, and what all of them took.
+Status PrintRanks(client::Store& store, const LayoutSpec& spec, const Figures& report,
+                  const LayoutArguments& arguments) {
+  QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.path));
+  Json layouts = Json::array();
+  for (uint32_t rank = 0; rank < spec.share.ranks; rank++) {
+    const std::string name = RankLayoutName(spec.name, rank, spec.share.ranks);
+    const LayoutRecord* const record = manifest.FindLayout(name);
+    if (record == nullptr) {
+      return MakeStatus(Code::kNotFound, "{}: somebody else has dropped layout \"{}\"", arguments.path, name);
+    }
+    layouts.push_back(LayoutJson(*record));
+    if (!arguments.json) PrintRecord(*record);
+  }
+  if (arguments.json) {
+    PrintJson({{"layouts", std::move(layouts)},
+               {"disk_bytes", report.Count("disk_bytes")},
+               {"sample_seconds", report.Real("sample_seconds")},
+               {"simulate_seconds", report.Real("plan_seconds")},
+               {"pack_seconds", report.Real("pack_seconds")},
+               {"peak_rss_bytes", PeakRssBytes()}});
+    return Status::Ok();
+  }
+  Print(
+      "all {} together take {}; {:.1f} s sampling, {:.1f} s planning, {:.1f} s packing, in one pass over the "
+      "table\n",
+      spec.share.ranks, FormatBytes(report.Count("disk_bytes")), report.Real("sample_seconds"),
+      report.Real("plan_seconds"), report.Real("pack_seconds"));
+  return Status::Ok();
+}
+
 Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutArguments& arguments) {
   const wire::Maintain request = {RequestOf(spec, arguments.resume)};
   if (const Status fits = wire::CheckRequest(request); !fits.ok())
@@ -69,6 +104,7 @@ Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutA
   const double edges = report.Real("edges");
   const double bytes_per_edge = edges == 0 ? 0.0 : report.Real("block_bytes") / edges;
   const bool resumed = report.Count("resumed") > 0;
+  if (spec.share.ranks > 0) return PrintRanks(store, spec, report, arguments);
   QUARRY_TRY(const LayoutRecord record, RecordOf(store, arguments));
   if (arguments.json) {
     Json json = LayoutJson(record);
@@ -97,7 +133,9 @@ Status BuildAndPrint(client::Store& store, const LayoutSpec& spec, const LayoutA
 Status Build(const LayoutArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
   QUARRY_TRY(const Manifest manifest, ManifestOf(*store, arguments.path));
-  QUARRY_TRY(const LayoutSpec spec, arguments.flags.ToSpec(manifest));
+  QUARRY_TRY(LayoutSpec spec, arguments.flags.ToSpec(manifest));
+  spec.share.ranks = arguments.ranks;
+  if (arguments.by_partition) spec.share.rank_partitioning = arguments.partitioning;
   return BuildAndPrint(*store, spec, arguments);
 }
 
@@ -218,7 +256,31 @@ void AddLayout(CLI::App& app, Action& action) {
   auto arguments = make();
   CLI::App* build = AddVerb(layout, "build", "sample, plan and pack epochs", arguments, action, Build);
   arguments->flags.AddTo(build);
-  build->add_flag("--resume", arguments->resume, "take the trace of an interrupted build over");
+  CLI::Option* const resume =
+      build->add_flag("--resume", arguments->resume, "take the trace of an interrupted build over");
+  constexpr const char* kRanksGroup = "Several trainers";
+  CLI::Option* const ranks =
+      build
+          ->add_option("--ranks", arguments->ranks,
+                       "build NAME-0ofR, NAME-1ofR, ..., one for each of R trainers that learn one model: "
+                       "each has its own "
+                       "batches and cache, and needs no other; --disk is of all together")
+          ->type_name("R")
+          ->check(WholeFrom(1, 4096, "a number of trainers from 1 to 4096", "4"))
+          ->group(kRanksGroup);
+  CLI::Option* const by = AddChoice<bool>(
+      build, "--by", arguments->by_partition, {{"random", false}, {"partition", true}},
+      "which trainer has which training nodes: random (default): batches in turn; partition: those of its "
+      "parts of --partitioning, so that its cache holds more of what it reads");
+  by->group(kRanksGroup)->needs(ranks);
+  build
+      ->add_option("--partitioning", arguments->partitioning,
+                   "with --by partition: as `quarry partition build` named it")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(kRanksGroup)
+      ->needs(by);
+  ranks->excludes(resume);
   build->footer(
       "All or nothing: interrupted, it leaves the database as it was.\n"
       "Example: quarry layout build db/ --fanout 10,15,20 --batch-size 1024 --cache 10% --disk 3x");

@@ -13,6 +13,7 @@ struct PullArguments {
   std::string address;
   std::string path;
   std::string memory = kObjectsMemory;
+  bool thin = false;
   bool json = false;
 };
 
@@ -21,9 +22,9 @@ Status RunPull(const PullArguments& arguments) {
   QUARRY_TRY(const OpenedObjects opened, OpenObjects(arguments.address, arguments.memory));
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   ProgressBar bar;
-  const auto report =
-      PullDatabase(*opened.store, *backend, *opened.budget, arguments.path,
-                   bar.AsFunction(fmt::format("another pull goes on with {}.pulling", arguments.path)));
+  const auto report = PullDatabase(
+      *opened.store, *backend, *opened.budget, arguments.path,
+      bar.AsFunction(fmt::format("another pull goes on with {}.pulling", arguments.path)), arguments.thin);
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(report.status());
   PrintTransfer(arguments.path, *report, "fetched", arguments.json);
@@ -38,6 +39,9 @@ void AddPull(CLI::App& app, Action& action) {
   verb->add_option("PLACE", arguments->address, kPlaceHelp)->required();
   verb->add_option("DB", arguments->path, "database folder to make")->required();
   verb->add_option("--memory", arguments->memory, kObjectsMemoryHelp)->capture_default_str();
+  verb->add_flag(
+      "--thin", arguments->thin,
+      "leave files of more than 4 MiB in the store, and read them from there: training by layouts or parts");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(
       "Every block is verified as it comes; DB is there when it is whole. A pull that was interrupted goes "

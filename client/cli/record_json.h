@@ -79,6 +79,9 @@ inline Json LayoutJson(const LayoutRecord& record) {
     spec.erase(std::string(none));  // no layout keeps these
   json.erase(std::string("spec"));
   json.update(spec);
+  const Json share = std::move(json["share"]);
+  json.erase(std::string("share"));
+  json.update(share);
   Rename(json, "row_bytes_read", "bytes_read");
   Rename(json, "useful_bytes", "bytes_useful");
   json["files"] = 2 + record.bases.size();

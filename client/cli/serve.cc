@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "objects.h"
 #include "option_values.h"
 #include "print_json.h"
 #include "quarry/base/log.h"
@@ -117,6 +118,7 @@ Status Run(ServeArguments& arguments) {
                         FormatBytes(kServeBytesMin));
     }
   }
+  QUARRY_RETURN_IF_ERROR(CheckNoObjects("serve", arguments.database));
   // Clients may be in another folder: a sentence that names a file names it from / on.
   QUARRY_TRY(const std::unique_ptr<Database> database,
              Database::Open(std::filesystem::absolute(arguments.database), std::move(options)));

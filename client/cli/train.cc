@@ -10,6 +10,8 @@
 #include "layout_options.h"
 #include "option_values.h"
 #include "quarry/database.h"
+#include "quarry/objects/place.h"
+#include "quarry/objects/thin_database.h"
 #include "quarry/server/server.h"
 #include "quarry/trainer/train.h"
 #include "server_address.h"
@@ -62,9 +64,33 @@ Status TrainAlone(NodeArguments& arguments) {
   return TrainFrom(*source, arguments);
 }
 
+// What goes with a database in an object store, and what does not.
+Status CheckStoreOptions(const NodeArguments& arguments) {
+  const bool in_store = IsObjectAddress(arguments.path) || IsThin(arguments.path);
+  if (!arguments.cache_folder.empty() && !in_store) {
+    return MakeStatus(
+        Code::kUsage,
+        "--cache-dir keeps what comes from an object store, and {} is no database there: leave it out",
+        arguments.path);
+  }
+  if (!arguments.cache_folder.empty() && arguments.cache_size.empty()) {
+    return Status(Code::kUsage, "--cache-dir needs --cache-size: how much the folder may take");
+  }
+  if (!arguments.cache_size.empty()) {
+    QUARRY_RETURN_IF_ERROR(ParseSize("--cache-size", arguments.cache_size, 0).status());
+  }
+  if (!in_store || arguments.workers.count <= 1) return Status::Ok();
+  return MakeStatus(
+      Code::kUsage,
+      "--workers share the batches of a server's road, which has passes of validation, and {} is in an "
+      "object store, which does not serve them: train with one, or bring it here (quarry pull)",
+      arguments.path);
+}
+
 // One trainer, or whoever starts several of a server's.
 Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
+  QUARRY_RETURN_IF_ERROR(CheckStoreOptions(arguments));
   QUARRY_RETURN_IF_ERROR(CheckPlanOptions(verb, arguments));
   TuneMalloc();
   TrainOptions& train = arguments.train;
@@ -120,6 +146,14 @@ void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
   verb->add_option("--threads", arguments.plan_flags.threads,
                    "of the engine, shared by sampling and extraction; default: processors");
   verb->add_option("--torch-threads", arguments.torch_threads, "of LibTorch; default: processors");
+  CLI::Option* const folder = verb->add_option("--cache-dir", arguments.cache_folder,
+                                               "of a database in an object store: keep what was fetched in "
+                                               "this folder, on a disk here, for other "
+                                               "epochs, runs and processes (default: QUARRY_CACHE_DIR)")
+                                  ->type_name("DIR");
+  verb->add_option("--cache-size", arguments.cache_size, "the most that --cache-dir takes: 500GB")
+      ->type_name("SIZE")
+      ->needs(folder);
   verb->add_flag("--ordered", arguments.train.ordered,
                  "batches in order: one seed, the same losses to the last bit for any --threads");
 }
@@ -132,7 +166,9 @@ void AddTrain(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("train", kTrainDescription);
   auto arguments = std::make_shared<TrainArguments>();
   NodeArguments& node = arguments->node;
-  verb->add_option("DB", node.path, "database folder, or unix:PATH of a server's socket (quarry serve)")
+  verb->add_option("DB", node.path,
+                   "database folder, unix:PATH of a server's socket (quarry serve), or s3://BUCKET/PREFIX "
+                   "(quarry push)")
       ->required();
   verb->add_option("--task", arguments->task, "node: classes of nodes, by a GNN; link: edges, by vectors")
       ->type_name("NAME")
@@ -168,9 +204,9 @@ void AddTrain(CLI::App& app, Action& action) {
   GroupOptions(*verb, "Batches",
                {"--fanout", "--batch-size", "--direction", "--replace", "--sampler", "--batch-dependency",
                 "--weighted", "--ordered"});
-  GroupOptions(
-      *verb, "Memory and threads",
-      {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run"});
+  GroupOptions(*verb, "Memory and threads",
+               {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run",
+                "--cache-dir", "--cache-size"});
   GroupOptions(*verb, "Packed layouts",
                {"--road", "--explain", "--layout", "--plan", "--disk", "--epochs-planned", "--policy",
                 "--seed-order", "--hash-functions", "--resample", "--superbatch"});

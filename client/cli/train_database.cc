@@ -1,5 +1,6 @@
 // `quarry train` on a database that this process opens: its road is made here, and chosen by price where it is left open.
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -94,15 +95,20 @@ Status RememberMeasured(Database& database, const std::string& layout, const Str
 
 // What the run is filed under and goes on from; refused here rather than when a road has been made.
 Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const LayoutSpec* spec,
-                       TrainingStates& states, const wire::OpenedParts* parts = nullptr) {
+                       TrainingStates& states, const Communicator* trainers,
+                       const wire::OpenedParts* parts = nullptr) {
   QUARRY_TRY(const std::optional<TrainRun> asked, arguments.run.NodeRun());
   TrainRun run = asked.value_or(TrainRun());
+  run.from = arguments.run.from;
+  if (trainers != nullptr && trainers->rank() > 0)
+    return run;  // the first one's checkpoints are those of all
   QUARRY_RETURN_IF_ERROR(TakeFirstWeights(arguments, *database.manifest(), states, run));
   if (!asked) return run;
   NodeSettings settings{.road = arguments.road.spec,
                         .train = arguments.train,
                         .parts = parts,
                         .resample = arguments.resample,
+                        .trainers = trainers != nullptr ? trainers->size() : 1,
                         .from = run.from};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
@@ -158,11 +164,13 @@ class DatabaseSource final : public TrainingSource {
 
   Result<TrainingRoad> OpenRoad() override {
     if (arguments_.parts) return OpenParts();
+    QUARRY_RETURN_IF_ERROR(TakeOwnLayout());
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, database_.manifest()->node_count,
                                        arguments_.road.spec.direction, arguments_.train));
     QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest(), trained_on_.train_nodes));
     TrainingRoad open;
+    QUARRY_RETURN_IF_ERROR(TakeLayoutInStore());
     if (!arguments_.layout.empty()) {
       QUARRY_RETURN_IF_ERROR(OpenPlan(arguments_, open));
       return open;
@@ -195,14 +203,82 @@ class DatabaseSource final : public TrainingSource {
   }
 
   Status Remember(const StreamStats& last_epoch) override {
-    if (layout_.empty() || last_epoch.batches == 0) return Status::Ok();
+    const RemoteFiles* const remote = database_.backend().remote_files();
+    if (layout_.empty() || last_epoch.batches == 0 || (remote != nullptr && remote->read_only)) {
+      return Status::Ok();
+    }
     return RememberMeasured(database_, layout_, last_epoch);
   }
 
+  Communicator* trainers() override { return trainers_.get(); }
+
  private:
+  // One of several trainers, as a launcher says in the environment, trains from a layout of its own where there is one, with
+  // the others.
+  Status TakeOwnLayout() {
+    QUARRY_TRY(std::optional<Rendezvous> rendezvous, RendezvousFromEnvironment(std::getenv));
+    if (!rendezvous || rendezvous->size < 2) return Status::Ok();
+    const std::string& name = arguments_.layout.empty() ? arguments_.plan_flags.name : arguments_.layout;
+    const std::string own = RankLayoutName(name, rendezvous->rank, rendezvous->size);
+    const std::shared_ptr<const Manifest> manifest = database_.manifest();
+    if (manifest->FindLayout(own) == nullptr) {
+      if (database_.backend().remote_files() == nullptr) return Status::Ok();
+      return MakeStatus(Code::kNotFound,
+                        "{}: there is no layout \"{}\" for trainer {} of {}: build them before the push "
+                        "(quarry layout build "
+                        "DB {} --ranks {})",
+                        arguments_.path, own, rendezvous->rank, rendezvous->size, name, rendezvous->size);
+    }
+    if (arguments_.plan || arguments_.given_road.value_or(RoadKind::kPlanned) != RoadKind::kPlanned) {
+      return MakeStatus(
+          Code::kUsage,
+          "trainer {} of {} trains from layout \"{}\": leave --plan and other roads than the planned one out",
+          rendezvous->rank, rendezvous->size, own);
+    }
+    arguments_.layout = own;
+    arguments_.given_road.reset();
+    const std::string& host = rendezvous->address;
+    rendezvous->several_hosts = !host.starts_with('/') && !host.starts_with("127.") && host != "localhost";
+    QUARRY_TRY(trainers_, JoinTrainers(*rendezvous));
+    return Status::Ok();
+  }
+
+  // From an object store nothing is planned, and only what was planned before the push is trained from: a road that was left
+  // open, or is planned, is the layout that is there.
+  Status TakeLayoutInStore() {
+    const RemoteFiles* const remote = database_.backend().remote_files();
+    if (remote == nullptr) return Status::Ok();
+    if (arguments_.train.patience > 0) {
+      return MakeStatus(
+          Code::kUsage,
+          "--patience waits for a better validation metric, and validation reads scattered rows, which {} "
+          "does not give: leave it out",
+          remote->address);
+    }
+    const RoadKind road = arguments_.plan && arguments_.resample ? RoadKind::kFresh
+                          : arguments_.plan                      ? RoadKind::kPlanned
+                                            : arguments_.given_road.value_or(RoadKind::kPlanned);
+    if (!arguments_.layout.empty()) return Status::Ok();
+    const std::string& name = arguments_.plan_flags.name;
+    if (road == RoadKind::kPlanned && database_.manifest()->FindLayout(name) != nullptr) {
+      arguments_.layout = name;
+      arguments_.plan = false;
+      return Status::Ok();
+    }
+    if (road == RoadKind::kLive) return Status::Ok();  // which refuses, and says why
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: {}; from an object store one trains from a layout that was built before the push (quarry "
+        "layout build DB, quarry push DB {}), or with --road partitioned",
+        remote->address,
+        road == RoadKind::kFresh ? std::string("planning epochs anew reads scattered rows")
+                                 : fmt::format("there is no layout \"{}\"", name),
+        remote->address);
+  }
+
   // The live road: `opened`, or one that is opened now.
   Status OpenLive(std::unique_ptr<LiveRoad> opened, TrainingRoad& open) {
-    QUARRY_TRY(open.setup.run, RunOf(decided_, database_, nullptr, *states_));
+    QUARRY_TRY(open.setup.run, RunOf(decided_, database_, nullptr, *states_, nullptr));
     if (opened == nullptr) {
       QUARRY_TRY(opened, database_.OpenLiveRoad(decided_.road));
     } else {
@@ -218,7 +294,10 @@ class DatabaseSource final : public TrainingSource {
   // The road of a layout, which is built first where `arguments` say so; or that of superbatches.
   Status OpenPlan(const NodeArguments& arguments, TrainingRoad& open) {
     QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database_.manifest(), trained_on_.train_nodes));
-    QUARRY_TRY(open.setup.run, RunOf(arguments, database_, &spec, *states_));
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), [&]() -> Status {
+      QUARRY_TRY(open.setup.run, RunOf(arguments, database_, &spec, *states_, trainers()));
+      return Status::Ok();
+    }()));
     if (arguments.plan && !open.setup.decision) {
       const RoadKind kind = arguments.resample ? RoadKind::kFresh : RoadKind::kPlanned;
       QUARRY_RETURN_IF_ERROR(
@@ -246,8 +325,13 @@ class DatabaseSource final : public TrainingSource {
     open.setup.predicted_seconds = record.predicted_seconds;
     open.setup.run.epochs_of_cycle = record.epochs;
     open.live = road->live();
-    open.batch_nodes_max =
-        std::max(road->layout().directory().nodes_max(), open.live->plan().batch_nodes_max);
+    open.batch_nodes_max = road->layout().directory().nodes_max();
+    if (open.live != nullptr) {
+      open.batch_nodes_max = std::max(open.batch_nodes_max, open.live->plan().batch_nodes_max);
+    } else {
+      LogInfo(
+          "validation and test are left out: they read scattered rows, which an object store does not give");
+    }
     open.road = std::move(road);
     layout_ = spec.name;
     SetUp(arguments, open);
@@ -274,7 +358,7 @@ class DatabaseSource final : public TrainingSource {
         database_.budget().used_bytes(), MemoryLimitBytes()));
     TrainingRoad open{.batch_nodes_max = road->plan().batch_nodes_max};
     const wire::OpenedParts parts = PartsOf(*road);
-    QUARRY_TRY(open.setup.run, RunOf(arguments_, database_, nullptr, *states_, &parts));
+    QUARRY_TRY(open.setup.run, RunOf(arguments_, database_, nullptr, *states_, nullptr, &parts));
     SetUp(arguments_, open);
     open.setup.road.sampler_threads = road->plan().samplers;
     open.road = std::move(road);
@@ -287,6 +371,7 @@ class DatabaseSource final : public TrainingSource {
     open.setup.cache_budget_bytes = arguments.road.cache_takes_what_is_left ? open.live->plan().cache_bytes
                                                                             : arguments.road.spec.cache_bytes;
     open.setup.road = arguments.road;
+    open.setup.trainers = trainers_ != nullptr ? trainers_->size() : 1;
   }
 
   NodeArguments& arguments_;
@@ -294,6 +379,7 @@ class DatabaseSource final : public TrainingSource {
   const std::unique_ptr<client::Store> store_;
   Database& database_;
   const std::unique_ptr<TrainingStates> states_;
+  std::unique_ptr<Communicator> trainers_;  // null: alone
   TrainedOn trained_on_;
   std::string layout_;  // that the road reads; empty: none
 };

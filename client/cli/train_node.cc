@@ -79,13 +79,24 @@ Status TakeFirstWeights(const NodeArguments& arguments, const Manifest& manifest
   return run.read_weights().status();
 }
 
+namespace {
+
+constexpr uint64_t kAskingBytes = 128 << 20;  // for reading a catalog, wherever it is
+
+}  // namespace
+
 Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::string& address,
                                       uint64_t memory_bytes) {
   OpenedDatabase opened{.memory_bytes = memory_bytes};
-  uint64_t feature_bytes = 0;
+  uint64_t feature_bytes = 0, cache_bytes = 0;
+  if (!arguments.cache_folder.empty()) {
+    QUARRY_TRY(cache_bytes, ParseBytes(arguments.cache_size, 0));
+  }
   const auto open = [&](uint64_t bytes) -> Status {
     opened.store.reset();
     QUARRY_TRY(opened.store, client::Open(address, {.memory_bytes = bytes,
+                                                    .cache_folder = arguments.cache_folder,
+                                                    .cache_bytes = cache_bytes,
                                                     .timeout_seconds = kTrainerTimeoutSeconds,
                                                     .inline_only = arguments.inline_only}));
     QUARRY_TRY(opened.manifest, ManifestOf(*opened.store, address));
@@ -94,7 +105,7 @@ Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::strin
     return Status::Ok();
   };
   if (memory_bytes == 0 && !arguments.memory.empty()) {
-    if (arguments.memory.ends_with('%')) QUARRY_RETURN_IF_ERROR(open(1));  // asks, and holds nothing
+    if (arguments.memory.ends_with('%')) QUARRY_RETURN_IF_ERROR(open(kAskingBytes));  // holds none of it
     QUARRY_TRY(opened.memory_bytes, ParseSize("--memory", arguments.memory, feature_bytes));
   }
   QUARRY_RETURN_IF_ERROR(open(opened.memory_bytes));

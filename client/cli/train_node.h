@@ -26,6 +26,7 @@ struct NodeArguments {
   std::string path;          // the database's, or "unix:" and the server's socket
   bool inline_only = false;  // with a server: no shared memory
   std::string memory;
+  std::string cache_folder, cache_size;  // --cache-dir, --cache-size: of a database in an object store
   unsigned torch_threads = 0;
   LayoutFlags plan_flags = {.road = {.fanouts = {}}};  // fanouts, if none are given: DefaultFanouts
   LiveRoadOptions road;                                // but for its spec: that of plan_flags

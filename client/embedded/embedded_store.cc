@@ -315,15 +315,10 @@ Result<std::vector<uint32_t>> EmbeddedStore::ReadEdges(std::string_view topology
 
 Result<std::unique_ptr<Store>> Open(std::string_view address, const OpenOptions& options) {
   if (address.starts_with(kServerScheme)) return OpenRemote(address, options);
-  if (address.starts_with("s3://")) {
-    return MakeStatus(Code::kUsage,
-                      "{} is a place in an object store, and databases are read from a disk, which gives "
-                      "tens of thousands of "
-                      "rows a second one by one: make one of it (quarry pull {} DB)",
-                      address, address);
-  }
   QUARRY_TRY(std::unique_ptr<Database> database,
-             Database::Open(std::string(address), {.memory_bytes = options.memory_bytes}));
+             Database::Open(std::string(address), {.memory_bytes = options.memory_bytes,
+                                                   .cache_folder = options.cache_folder,
+                                                   .cache_bytes = options.cache_bytes}));
   return std::unique_ptr<Store>(std::make_unique<EmbeddedStore>(std::move(database)));
 }
 

@@ -1,27 +1,21 @@
+#include "layout_builder.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <sstream>
 
-#include "cache_plan.h"
-#include "layout_encoder.h"
 #include "layout_file.h"
-#include "layout_place.h"
-#include "packer.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
-#include "quarry/base/process.h"
-#include "quarry/base/progress.h"
 #include "quarry/base/random.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/layout/cost_model.h"
-#include "quarry/layout/layout.h"
 #include "quarry/layout/segments.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
-#include "trace_source.h"
 
 namespace quarry {
 namespace {
@@ -31,73 +25,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMarkFile = "sampled";
 constexpr int kSegmentTriesMax = 6;
 
-// What a cycle of epochs will read.
-struct ReadPlan {
-  uint64_t bytes = 0;
-  uint64_t useful_bytes = 0;
-  double seconds = 0;
-};
+}  // namespace
 
-class Builder {
- public:
-  Builder(Store& store, MemoryBudget& budget, const LayoutSpec& spec, const ProgressFunction& progress,
-          BuildReport& report)
-      : store_(store), budget_(budget), spec_(spec), progress_(progress), report_(report) {}
-
-  // Without a place in the catalog when `named` is false.
-  Result<LayoutRecord> Run(bool resume, bool named);
-
- private:
-  Status Prepare(const std::string& folder);
-  Status Sample(bool resume);
-  Status SampleAnew();
-  bool TakeOverTrace();
-  uint64_t TraceKey() const;
-  Status WriteMark() const;
-  Result<std::string> ReadMark() const;
-  Status Plan();
-  Status Encode();
-  Status EncodePacked();
-  Status ChoosePacking(const Status& packed);
-  Result<PackStats> Pack();
-  Status PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats);
-  LayoutRecord Describe(const PackStats& pack) const;
-  Status RemoveScratch();
-  Status Report(std::string_view phase, uint64_t done, uint64_t total) const {
-    return progress_ ? progress_(phase, done, total) : Status::Ok();
-  }
-  std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
-  Status Remove(std::string_view file) const { return RemoveTree(store_.backend(), Path(file)); }
-  uint64_t TotalBytes() const;  // on disk, once it is packed
-  uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim); }
-  uint64_t cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
-  ReadPlan PlanReads(const DeviceProfile& device) const;
-  double PackedSeconds() const;
-
-  Store& store_;
-  MemoryBudget& budget_;
-  LayoutSpec spec_;  // with a snapshot
-  const ProgressFunction& progress_;
-  BuildReport& report_;
-
-  double start_seconds_ = MonotonicSeconds();
-  MemoryBudget::Reservation reservation_;
-  TableRecord table_record_;
-  TopologyRecord topology_record_;
-  FeatureGeometry geometry_;
-  LayoutPlace place_;
-
-  std::unique_ptr<TraceSource> source_;
-  std::unique_ptr<Trace> trace_;
-  CachePlan cache_plan_;
-  std::unique_ptr<LayoutEncoder> encoder_;
-  uint64_t seed_hash_ = 0;
-  uint64_t batches_per_epoch_ = 0;
-  uint64_t file_bytes_ = 0;
-};
-
-// Looks everything up and makes the folder.
-Status Builder::Prepare(const std::string& folder) {
+Status LayoutBuilder::Prepare(const std::string& folder) {
   QUARRY_RETURN_IF_ERROR(CheckPlannable(spec_.road));
   if (spec_.snapshot == nullptr) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
@@ -114,12 +44,14 @@ Status Builder::Prepare(const std::string& folder) {
 }
 
 // What the sampled batches depend on.
-uint64_t Builder::TraceKey() const {
+uint64_t LayoutBuilder::TraceKey() const {
   return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.first_batch, spec_.batches, spec_.epochs,
-                 topology_record_.timestamp(), topology_record_.edge_count, place_.generation, seed_hash_);
+                 topology_record_.timestamp(), topology_record_.edge_count, place_.generation, seed_hash_,
+                 spec_.share.rank, spec_.share.ranks,
+                 Checksum64(std::as_bytes(std::span(spec_.share.rank_partitioning))));
 }
 
-Status Builder::WriteMark() const {
+Status LayoutBuilder::WriteMark() const {
   const TraceSummary& t = report_.trace;
   const std::string text =
       fmt::format("{} {} {} {} {} {} {} {}\n", TraceKey(), t.trace_bytes, t.blocks_bytes, t.accesses, t.edges,
@@ -133,7 +65,7 @@ Status Builder::WriteMark() const {
   return Status::Ok();
 }
 
-Result<std::string> Builder::ReadMark() const {
+Result<std::string> LayoutBuilder::ReadMark() const {
   constexpr uint64_t kMarkBytesMax = 1 << 10;
   IoBackend& backend = store_.backend();
   QUARRY_TRY(const File file, backend.Open(Path(kMarkFile), OpenMode::kReadBuffered));
@@ -144,7 +76,7 @@ Result<std::string> Builder::ReadMark() const {
 }
 
 // True when the folder holds the whole trace of the same spec.
-bool Builder::TakeOverTrace() {
+bool LayoutBuilder::TakeOverTrace() {
   const Result<std::string> text = ReadMark();
   std::istringstream mark(text.ok() ? *text : "");
   uint64_t key = 0;
@@ -160,36 +92,34 @@ bool Builder::TakeOverTrace() {
          Trace::Open(store_.backend(), Path(kTraceFile), id, place_.generation, t.trace_bytes).ok();
 }
 
-Status Builder::SampleAnew() {
+Status LayoutBuilder::SampleAnew(TraceSource& source, const TraceSpec& spec) {
   QUARRY_RETURN_IF_ERROR(RemoveTree(store_.backend(), place_.building));
   QUARRY_RETURN_IF_ERROR(store_.backend().CreateDirectory(place_.building));
   report_.trace = TraceSummary();
-  QUARRY_RETURN_IF_ERROR(source_->CacheNeighbors(budget_));
-  const TraceSpec& spec = source_->spec();
+  QUARRY_RETURN_IF_ERROR(source.CacheNeighbors(budget_));
   QUARRY_TRY(report_.trace,
-             SampleTrace(source_->neighbors(), spec, store_.backend(), Path(kTraceFile), Path("blocks.tmp"),
+             SampleTrace(source.neighbors(), spec, store_.backend(), Path(kTraceFile), Path("blocks.tmp"),
                          store_.manifest()->database_id, place_.generation,
                          [&](uint64_t batches) { return Report("sampling", batches, spec.batch_count()); }));
   return WriteMark();
 }
 
-Status Builder::Sample(bool resume) {
+Status LayoutBuilder::Sample(TraceSource& source, bool resume) {
   const ScopedSpan span("sample an epoch ahead");
   const double start = MonotonicSeconds();
-  QUARRY_TRY(source_, TraceSource::Make(store_, budget_, spec_));
-  report_.sequences = source_->sequences();
-  seed_hash_ = source_->seed_hash();
-  batches_per_epoch_ = source_->spec().batch_count() / spec_.epochs;
+  report_.sequences = source.sequences();
+  seed_hash_ = source.seed_hash();
+  QUARRY_TRY(const TraceSpec spec, source.SpecOf(spec_.share));
+  batches_per_epoch_ = spec.batch_count() / spec_.epochs;
   report_.resumed = resume && TakeOverTrace();
-  if (!report_.resumed) QUARRY_RETURN_IF_ERROR(SampleAnew());
+  if (!report_.resumed) QUARRY_RETURN_IF_ERROR(SampleAnew(source, spec));
   QUARRY_TRY(trace_, Trace::Open(store_.backend(), Path(kTraceFile), store_.manifest()->database_id,
                                  place_.generation, report_.trace.trace_bytes));
-  report_.sample_seconds = MonotonicSeconds() - start;
+  report_.sample_seconds += MonotonicSeconds() - start;
   return Status::Ok();
 }
 
-// Simulates the cache and keeps what each batch finds there.
-Status Builder::Plan() {
+Status LayoutBuilder::Plan() {
   const ScopedSpan span("plan the cache");
   IoBackend& backend = store_.backend();
   const uint64_t node_count = geometry_.row_count;
@@ -199,12 +129,7 @@ Status Builder::Plan() {
                            .capacity = cache_rows(),
                            .cyclic = spec_.cyclic,
                            .row_bytes = stride};
-  std::vector<uint32_t> degrees;
-  if (spec_.policy == PolicyKind::kStaticDegree) {
-    QUARRY_TRY(degrees, source_->CountUses());
-    options.degrees = degrees;
-  }
-  source_.reset();  // the topology is needed no more
+  if (degrees_ != nullptr) options.degrees = *degrees_;
   QUARRY_TRY(reservation_, budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) +
                                                trace_->resident_bytes() +
                                                LayoutEncoder::MemoryBytes(node_count, report_.trace),
@@ -229,7 +154,7 @@ Status Builder::Plan() {
   return Status::Ok();
 }
 
-uint64_t Builder::TotalBytes() const {
+uint64_t LayoutBuilder::TotalBytes() const {
   const uint64_t slack = 64 * kKiB;  // superblock, footer, the pages that sections fill in part
   const uint64_t directory = encoder_->entries().size() * sizeof(BatchEntry) +
                              encoder_->segments().size() * sizeof(SegmentEntry) +
@@ -238,7 +163,7 @@ uint64_t Builder::TotalBytes() const {
   return regions + regions / kPageBytes * sizeof(uint32_t) + directory + report_.trace.trace_bytes + slack;
 }
 
-Status Builder::Encode() {
+Status LayoutBuilder::Encode() {
   const ScopedSpan span("encode blocks");
   const Status packed = EncodePacked();
   return spec_.packing == Packing::kAlways ? packed : ChoosePacking(packed);
@@ -251,7 +176,7 @@ Status Builder::Encode() {
 // requests (exact, over all batches). When the table wins, or the disk budget has no room for chunks, the
 // layout keeps its blocks, slots and cache changes, and frames are filled from the table (Ginex §3.1, with
 // merged reads instead of row reads).
-Status Builder::ChoosePacking(const Status& packed) {
+Status LayoutBuilder::ChoosePacking(const Status& packed) {
   const bool fits = packed.ok();
   if (!fits && packed.code() != Code::kNoSpace) return packed;
   if (spec_.packing == Packing::kCheaper) {
@@ -275,7 +200,7 @@ Status Builder::ChoosePacking(const Status& packed) {
 
 // What it takes to pack, on all threads, and to read what was packed, which one thread verifies: each the device's
 // seconds or those of the processors, whichever are more.
-double Builder::PackedSeconds() const {
+double LayoutBuilder::PackedSeconds() const {
   const DeviceRecord device = DeviceOf(*store_.manifest());
   const auto table_bytes = static_cast<double>(geometry_.data_bytes());
   const auto regions_bytes = static_cast<double>(encoder_->regions_bytes());
@@ -297,7 +222,7 @@ double Builder::PackedSeconds() const {
 // The search knows rows exactly, but not what the blocks will take once some of their rows lie in segments.
 // So its answer is encoded and measured, and where that exceeds the disk budget, the search runs again with
 // as much less for rows.
-Status Builder::EncodePacked() {
+Status LayoutBuilder::EncodePacked() {
   const SegmentOptions options{.node_count = geometry_.row_count,
                                .batch_count = trace_->batch_count(),
                                .row_bytes = row_stride(),
@@ -335,35 +260,19 @@ Status Builder::EncodePacked() {
                     FormatBytes(TotalBytes()));
 }
 
-// Writes the regions: blocks from where they were encoded, rows by batched packing.
-Status Builder::PackFile(DataFileWriter& writer, std::vector<uint32_t>& checksums, PackStats& stats) {
-  IoBackend& backend = store_.backend();
-  QUARRY_RETURN_IF_ERROR(encoder_->WriteBlocks(writer.file(), writer.position(), checksums));
-  if (!encoder_->packed()) return Status::Ok();
-  QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
-             store_.OpenTable(*spec_.snapshot, spec_.road.feature_table));
-  QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
-             store_.OpenOverlay(spec_.road.feature_table, spec_.snapshot));
-  const std::vector<PackStream> streams = encoder_->Streams();
-  const uint64_t fixed = table->resident_bytes() + checksums.size() * sizeof(uint32_t) +
-                         streams.size() * sizeof(PackStream) + newer->resident_bytes() +
-                         newer->TouchedRows().size() * sizeof(uint64_t);
-  const uint64_t least = PackBytesMin(geometry_.row_bytes, streams.size(), spec_.threads);
+Status LayoutBuilder::ReleasePlanning() {
+  encoder_->ReleaseWork();
+  degrees_.reset();
+  constexpr uint64_t kBuffersBytes = 16 * kMiB;
+  const uint64_t kept = trace_->resident_bytes() + kBuffersBytes +
+                        encoder_->entries().size() * (sizeof(BatchEntry) + 2 * sizeof(uint64_t)) +
+                        encoder_->regions_bytes() / kPageBytes * sizeof(uint32_t);
   reservation_.Release();
-  const uint64_t available = budget_.available_bytes();
-  QUARRY_TRY(reservation_, budget_.Reserve(std::max(fixed + least, available), "packing a layout"));
-  QUARRY_TRY(stats,
-             PackRows(backend, *table, encoder_->ids(), streams, writer.file(), writer.position(), checksums,
-                      {.newer = newer.get(),
-                       .row_stride = encoder_->row_stride(),
-                       .memory_bytes = reservation_.bytes() - fixed,
-                       .threads = spec_.threads},
-                      [&](uint64_t rows, uint64_t total) { return Report("packing", rows, total); }));
+  QUARRY_TRY(reservation_, budget_.Reserve(kept, "a layout that is to be packed"));
   return Status::Ok();
 }
 
-Result<PackStats> Builder::Pack() {
-  const ScopedSpan span("pack");
+Status LayoutBuilder::BeginFile() {
   std::error_code error;
   const fs::space_info space = fs::space(place_.building, error);
   if (!error && space.available < encoder_->regions_bytes()) {
@@ -371,40 +280,88 @@ Result<PackStats> Builder::Pack() {
                       FormatBytes(space.available), FormatBytes(encoder_->regions_bytes()));
   }
   QUARRY_RETURN_IF_ERROR(Remove(kLayoutFile));
-  QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer,
-             DataFileWriter::Create(store_.backend(), Path(kLayoutFile)));
+  QUARRY_TRY(writer_, DataFileWriter::Create(store_.backend(), Path(kLayoutFile)));
   const uint64_t regions_bytes = encoder_->regions_bytes();
-  writer->BeginSection(kRegionsSection, DataFileWriter::Cover::kCells, regions_bytes);
-  std::vector<uint32_t> checksums(regions_bytes / kPageBytes);
-  PackStats stats;
-  if (regions_bytes > 0) QUARRY_RETURN_IF_ERROR(PackFile(*writer, checksums, stats));
-  writer->SkipWritten(regions_bytes);
-  for (const uint32_t checksum : checksums) QUARRY_RETURN_IF_ERROR(writer->AddChecksum(checksum));
-  QUARRY_RETURN_IF_ERROR(writer->EndSection());
-  LayoutDirectory directory{.row_bytes = geometry_.row_bytes,
-                            .row_stride = encoder_->row_stride(),
-                            .node_count = geometry_.row_count,
-                            .cache_slots = cache_rows(),
-                            .packed = encoder_->packed(),
-                            .batches_per_epoch = batches_per_epoch_,
-                            .seed_hash = seed_hash_,
-                            .image_rows = cache_plan_.start.size(),
-                            .regions_bytes = regions_bytes,
-                            .batches = encoder_->entries(),
-                            .segments = encoder_->segments(),
-                            .start_nodes = cache_plan_.start,
-                            .wrap = cache_plan_.wrap};
-  QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory));
-  QUARRY_TRY(file_bytes_, writer->Finish({.kind = FileKind::kLayout,
-                                          .database_id = store_.manifest()->database_id,
-                                          .generation = place_.generation,
-                                          .row_count = geometry_.row_count,
-                                          .dim = geometry_.dim}));
-  return stats;
+  writer_->BeginSection(kRegionsSection, DataFileWriter::Cover::kCells, regions_bytes);
+  checksums_.resize(regions_bytes / kPageBytes);
+  if (regions_bytes == 0) return Status::Ok();
+  return encoder_->WriteBlocks(writer_->file(), writer_->position(), checksums_);
+}
+
+PackTarget LayoutBuilder::Target() {
+  return {.ids = &encoder_->ids(),
+          .streams = encoder_->Streams(),
+          .file = &writer_->file(),
+          .section_offset = writer_->position(),
+          .checksums = checksums_};
+}
+
+Result<PackStats> LayoutBuilder::PackFiles(std::span<LayoutBuilder* const> builders) {
+  const ScopedSpan span("pack");
+  LayoutBuilder& first = *builders.front();
+  Store& store = first.store_;
+  const LayoutSpec& spec = first.spec_;
+  QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
+             store.OpenTable(*spec.snapshot, spec.road.feature_table));
+  QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
+             store.OpenOverlay(spec.road.feature_table, spec.snapshot));
+  std::vector<PackTarget> targets;
+  uint64_t streams = 0;
+  uint64_t fixed =
+      table->resident_bytes() + newer->resident_bytes() + newer->TouchedRows().size() * sizeof(uint64_t);
+  for (LayoutBuilder* const builder : builders) {
+    targets.push_back(builder->Target());
+    streams += targets.back().streams.size();
+    fixed += builder->checksums_.size() * sizeof(uint32_t);
+  }
+  fixed += streams * sizeof(PackStream);
+  const uint64_t least = PackBytesMin(first.geometry_.row_bytes, streams, spec.threads);
+  for (LayoutBuilder* const builder : builders) builder->reservation_.Release();
+  MemoryBudget& budget = first.budget_;
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget.Reserve(std::max(fixed + least, budget.available_bytes()), "packing a layout"));
+  return PackRows(store.backend(), *table, targets,
+                  {.newer = newer.get(),
+                   .row_stride = first.encoder_->row_stride(),
+                   .memory_bytes = reservation.bytes() - fixed,
+                   .threads = spec.threads},
+                  [&](uint64_t rows, uint64_t total) { return first.Report("packing", rows, total); });
+}
+
+Result<LayoutRecord> LayoutBuilder::EndFile(const PackStats& pack) {
+  const uint64_t regions_bytes = encoder_->regions_bytes();
+  writer_->SkipWritten(regions_bytes);
+  for (const uint32_t checksum : checksums_) QUARRY_RETURN_IF_ERROR(writer_->AddChecksum(checksum));
+  QUARRY_RETURN_IF_ERROR(writer_->EndSection());
+  const LayoutDirectory directory{.row_bytes = geometry_.row_bytes,
+                                  .row_stride = encoder_->row_stride(),
+                                  .node_count = geometry_.row_count,
+                                  .cache_slots = cache_rows(),
+                                  .packed = encoder_->packed(),
+                                  .batches_per_epoch = batches_per_epoch_,
+                                  .seed_hash = seed_hash_,
+                                  .image_rows = cache_plan_.start.size(),
+                                  .regions_bytes = regions_bytes,
+                                  .batches = encoder_->entries(),
+                                  .segments = encoder_->segments(),
+                                  .start_nodes = cache_plan_.start,
+                                  .wrap = cache_plan_.wrap};
+  QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer_, directory));
+  QUARRY_TRY(file_bytes_, writer_->Finish({.kind = FileKind::kLayout,
+                                           .database_id = store_.manifest()->database_id,
+                                           .generation = place_.generation,
+                                           .row_count = geometry_.row_count,
+                                           .dim = geometry_.dim}));
+  writer_.reset();
+  KillPoint("layout: file written");
+  report_.blocks_bytes += encoder_->blocks_bytes();
+  LayoutRecord record = Describe(pack);
+  QUARRY_RETURN_IF_ERROR(RemoveScratch());
+  return record;
 }
 
 // What an epoch reads of the layout, by the plan.
-ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
+LayoutBuilder::ReadPlan LayoutBuilder::PlanReads(const DeviceProfile& device) const {
   ReadPlan plan;
   for (const BatchEntry& entry : encoder_->entries()) {
     plan.bytes += RoundUp(entry.block_bytes, kPageBytes);
@@ -418,7 +375,7 @@ ReadPlan Builder::PlanReads(const DeviceProfile& device) const {
   return plan;
 }
 
-LayoutRecord Builder::Describe(const PackStats& pack) const {
+LayoutRecord LayoutBuilder::Describe(const PackStats& pack) const {
   const ReadPlan reads = PlanReads(ProfileOf(*store_.manifest()));
   RoadSpec road = spec_.road;
   road.cache_bytes = cache_rows() * row_stride();
@@ -436,6 +393,7 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
                       .batches_per_segment = encoder_->batches_per_segment(),
                       .hash_functions = spec_.hash_functions,
                       .disk_bytes_max = spec_.disk_bytes,
+                      .share = spec_.share,
                       .trace_generation = place_.generation,
                       .file_bytes = file_bytes_,
                       .trace_bytes = report_.trace.trace_bytes,
@@ -450,7 +408,7 @@ LayoutRecord Builder::Describe(const PackStats& pack) const {
                       .created_utc = UtcNow()};
 }
 
-Status Builder::RemoveScratch() {
+Status LayoutBuilder::RemoveScratch() {
   encoder_.reset();
   trace_.reset();
   for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp",
@@ -460,22 +418,36 @@ Status Builder::RemoveScratch() {
   return store_.backend().SyncDirectory(place_.building);
 }
 
-Result<LayoutRecord> Builder::Run(bool resume, bool named) {
-  QUARRY_RETURN_IF_ERROR(CheckSpec(spec_));
-  QUARRY_RETURN_IF_ERROR(Prepare(named ? BuildingFolder(spec_.name) : PassingFolder(spec_.name)));
-  QUARRY_RETURN_IF_ERROR(Sample(resume));
+namespace {
+
+// Without a place in the catalog when `named` is false.
+Result<LayoutRecord> BuildOne(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
+                              bool named, const ProgressFunction& progress, BuildReport& report) {
+  QUARRY_RETURN_IF_ERROR(CheckSpec(spec));
+  LayoutBuilder builder(store, budget, spec, progress, report);
+  QUARRY_RETURN_IF_ERROR(builder.Prepare(named ? BuildingFolder(spec.name) : PassingFolder(spec.name)));
+  {  // the topology goes when it is needed no more
+    QUARRY_TRY(const std::unique_ptr<TraceSource> source, TraceSource::Make(store, budget, builder.spec()));
+    QUARRY_RETURN_IF_ERROR(builder.Sample(*source, resume));
+    if (spec.policy == PolicyKind::kStaticDegree) {
+      QUARRY_TRY(std::vector<uint32_t> degrees, source->CountUses());
+      builder.SetDegrees(std::make_shared<const std::vector<uint32_t>>(std::move(degrees)));
+    }
+  }
   const double plan_start = MonotonicSeconds();
-  QUARRY_RETURN_IF_ERROR(Plan());
-  QUARRY_RETURN_IF_ERROR(Encode());
-  report_.plan_seconds = MonotonicSeconds() - plan_start;
-  report_.blocks_bytes = encoder_->blocks_bytes();
-  QUARRY_TRY(const PackStats pack, Pack());
-  KillPoint("layout: file written");
-  report_.pack_seconds = pack.seconds;
-  report_.pack_read_seconds = pack.read_seconds;
-  LayoutRecord record = Describe(pack);
-  QUARRY_RETURN_IF_ERROR(RemoveScratch());
-  if (named) QUARRY_RETURN_IF_ERROR(CommitLayout(store_, place_, record));
+  QUARRY_RETURN_IF_ERROR(builder.Plan());
+  QUARRY_RETURN_IF_ERROR(builder.Encode());
+  report.plan_seconds = MonotonicSeconds() - plan_start;
+  QUARRY_RETURN_IF_ERROR(builder.BeginFile());
+  PackStats pack;
+  LayoutBuilder* const one[] = {&builder};
+  if (builder.packed()) {
+    QUARRY_TRY(pack, LayoutBuilder::PackFiles(one));
+  }
+  report.pack_seconds = pack.seconds;
+  report.pack_read_seconds = pack.read_seconds;
+  QUARRY_TRY(LayoutRecord record, builder.EndFile(pack));
+  if (named) QUARRY_RETURN_IF_ERROR(CommitLayout(store, builder.place(), record));
   return record;
 }
 
@@ -484,15 +456,15 @@ Result<LayoutRecord> Builder::Run(bool resume, bool named) {
 Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
                                  const ProgressFunction& progress, BuildReport* report) {
   BuildReport ignored;
-  Builder builder(store, budget, spec, progress, report != nullptr ? *report : ignored);
-  return builder.Run(resume, /*named=*/true);
+  return BuildOne(store, budget, spec, resume, /*named=*/true, progress,
+                  report != nullptr ? *report : ignored);
 }
 
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
                                         const ProgressFunction& progress, BuildReport* report) {
   BuildReport ignored;
-  Builder builder(store, budget, spec, progress, report != nullptr ? *report : ignored);
-  return builder.Run(/*resume=*/false, /*named=*/false);
+  return BuildOne(store, budget, spec, /*resume=*/false, /*named=*/false, progress,
+                  report != nullptr ? *report : ignored);
 }
 
 }  // namespace quarry

@@ -51,6 +51,14 @@ uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& tra
          trace.batch_edges_max * kBytesPerEdge + 32 * kMiB;
 }
 
+void LayoutEncoder::ReleaseWork() {
+  places_ = {};
+  placed_ = {};
+  pairs_ = scratch_ = {};
+  miss_nodes_ = {};
+  encoder_ = BlockEncoder();
+}
+
 Result<std::unique_ptr<RecordFile>> LayoutEncoder::Seal(RecordWriter& writer, std::string_view file) const {
   QUARRY_TRY(const uint64_t bytes, writer.Finish(kScratchId, kScratchGeneration));
   return RecordFile::Open(backend_, Path(file), kScratchId, kScratchGeneration, bytes);

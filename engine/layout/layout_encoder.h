@@ -49,6 +49,9 @@ class LayoutEncoder {
   Status Encode(uint64_t batches_per_segment, const SegmentOptions& options, std::span<const NodeId> image,
                 const std::function<Status(uint64_t batch)>& progress);
 
+  // Gives back what encoding took by node. After the last Encode.
+  void ReleaseWork();
+
   // Leaves the rows of chunks and image in the table: only blocks take room in the file then. After an Encode
   // without segments.
   void LeaveRowsInTable();

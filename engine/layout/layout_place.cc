@@ -30,22 +30,32 @@ Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const s
   return place;
 }
 
-// The layout becomes visible with the commit of the manifest; what it replaces goes afterwards.
-Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record) {
+// The layouts become visible with the commit of the manifest; what they replace goes afterwards.
+Status CommitLayouts(Store& store, std::span<const LayoutPlace> places, std::span<LayoutRecord> records) {
   IoBackend& backend = store.backend();
-  record.directory = fmt::format("layouts/{}-{}", record.name, place.generation);
   KillPoint("layout: whole, folder not renamed");
-  QUARRY_RETURN_IF_ERROR(backend.Rename(place.building, store.path() + "/" + record.directory));
+  for (size_t i = 0; i < records.size(); ++i) {
+    records[i].directory = fmt::format("layouts/{}-{}", records[i].name, places[i].generation);
+    QUARRY_RETURN_IF_ERROR(backend.Rename(places[i].building, store.path() + "/" + records[i].directory));
+  }
   QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(store.path() + "/layouts"));
   KillPoint("layout: folder renamed, not named");
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
-    std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == record.name; });
-    manifest.layouts.push_back(record);
+    for (const LayoutRecord& record : records) {
+      std::erase_if(manifest.layouts, [&](const LayoutRecord& old) { return old.name == record.name; });
+      manifest.layouts.push_back(record);
+    }
     return Status::Ok();
   }));
   KillPoint("layout: named, old folder there");
-  if (!place.replaced.empty()) Discard(backend, place.replaced);
+  for (const LayoutPlace& place : places) {
+    if (!place.replaced.empty()) Discard(backend, place.replaced);
+  }
   return Status::Ok();
+}
+
+Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record) {
+  return CommitLayouts(store, {&place, 1}, {&record, 1});
 }
 
 }  // namespace quarry

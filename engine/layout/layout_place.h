@@ -22,5 +22,7 @@ Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const s
 
 // Everything in place.building must be synced, folder included. Sets the record's directory.
 Status CommitLayout(Store& store, const LayoutPlace& place, LayoutRecord& record);
+// The same of several, which are named all at once.
+Status CommitLayouts(Store& store, std::span<const LayoutPlace> places, std::span<LayoutRecord> records);
 
 }  // namespace quarry

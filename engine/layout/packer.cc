@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "quarry/base/process.h"
 #include "quarry/base/thread.h"
@@ -30,7 +31,8 @@ struct Workspace {
 
 // Bytes of a page that streams share, or that a stream does not fill.
 struct Fragment {
-  uint64_t offset = 0;  // in the section
+  const PackTarget* target = nullptr;
+  uint64_t offset = 0;  // in its section
   std::vector<std::byte> bytes;
 };
 
@@ -45,23 +47,21 @@ struct Progress {
 
 class StreamPacker {
  public:
-  StreamPacker(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
-               std::span<const PackStream> streams, const File& file, uint64_t section_offset,
-               std::span<uint32_t> checksums, const PackOptions& options)
+  StreamPacker(IoBackend& backend, const FeatureTable& table, std::span<const PackTarget> targets,
+               const PackOptions& options)
       : backend_(backend),
         table_(table),
-        ids_(ids),
-        streams_(streams),
-        file_(file),
-        section_offset_(section_offset),
-        checksums_(checksums),
         options_(options),
-        progress_(streams.size()),
         workspaces_(options.threads * kWritersPerThread) {
-    for (size_t i = 0; i < streams.size(); ++i) {
-      progress_[i].page_offset = RoundDown(streams[i].offset, kPageBytes);
-      progress_[i].gap = streams[i].offset % kPageBytes;
-      progress_[i].tail.resize(progress_[i].gap);
+    for (const PackTarget& target : targets) {
+      for (const PackStream& stream : target.streams) {
+        const uint64_t gap = stream.offset % kPageBytes;
+        streams_.push_back({&target, &stream});
+        progress_.push_back({.page_offset = stream.offset - gap,
+                             .gap = gap,
+                             .tail = std::vector<std::byte>(gap),
+                             .fragments = {}});
+      }
     }
     if (options.newer != nullptr) touched_ = options.newer->TouchedRows();
   }
@@ -76,18 +76,18 @@ class StreamPacker {
   Status OnThreads(const std::function<Status(Workspace&, size_t stream)>& work);
   Status PackStreamRows(Workspace& space, size_t stream, const std::byte* rows, uint64_t first, uint64_t end);
   Status Flush(Workspace& space, size_t stream, uint64_t bytes);
-  Status WritePages(std::span<const std::byte> pages, uint64_t offset);
+  Status WritePages(const PackTarget& target, std::span<const std::byte> pages, uint64_t offset);
   Status WriteFragments();
 
   IoBackend& backend_;
   const FeatureTable& table_;
-  const RecordFile& ids_;
-  const std::span<const PackStream> streams_;
-  const File& file_;
-  const uint64_t section_offset_;
-  const std::span<uint32_t> checksums_;
   const PackOptions options_;
-  std::vector<uint64_t> touched_;  // rows that options_.newer has
+  struct TargetStream {
+    const PackTarget* target;
+    const PackStream* stream;
+  };
+  std::vector<TargetStream> streams_;  // of all targets
+  std::vector<uint64_t> touched_;      // rows that options_.newer has
   std::vector<Progress> progress_;
   std::vector<Workspace> workspaces_;
   PackStats stats_;
@@ -101,7 +101,7 @@ uint64_t StreamPacker::PartitionRows() const {
                          kReadBufferBytes + streams_.size() * kPageBytes;
   const uint64_t left = options_.memory_bytes > fixed ? options_.memory_bytes - fixed : 0;
   uint64_t packed_rows = 1;
-  for (const PackStream& stream : streams_) packed_rows += stream.count;
+  for (const TargetStream& each : streams_) packed_rows += each.stream->count;
   const double runs =
       static_cast<double>(packed_rows * options_.row_stride) / static_cast<double>(kWriteBytes);
   const double share =
@@ -184,7 +184,8 @@ Status StreamPacker::PackPartition(const IoBuffer& rows, uint64_t first, uint64_
 // Appends the rows of nodes [first, end), which lie at `rows`, to a stream.
 Status StreamPacker::PackStreamRows(Workspace& space, size_t stream, const std::byte* rows, uint64_t first,
                                     uint64_t end) {
-  const PackStream& target = streams_[stream];
+  const RecordFile& ids = *streams_[stream].target->ids;
+  const PackStream& target = *streams_[stream].stream;
   Progress& progress = progress_[stream];
   const uint64_t row_bytes = table_.geometry().row_bytes;
   const uint64_t stride = options_.row_stride;
@@ -195,8 +196,8 @@ Status StreamPacker::PackStreamRows(Workspace& space, size_t stream, const std::
     const uint64_t wanted = std::min({kIdsAtATime, target.count - progress.ids_done,
                                       std::max<uint64_t>(1, (write_bytes() - filled) / stride)});
     QUARRY_TRY(const std::span<const std::byte> bytes,
-               ids_.Read(target.record, (target.first + progress.ids_done) * sizeof(NodeId),
-                         wanted * sizeof(NodeId), space.ids));
+               ids.Read(target.record, (target.first + progress.ids_done) * sizeof(NodeId),
+                        wanted * sizeof(NodeId), space.ids));
     const std::span<const NodeId> nodes(reinterpret_cast<const NodeId*>(bytes.data()), wanted);
     space.slots.clear();
     for (const NodeId node : nodes) {
@@ -234,44 +235,51 @@ Status StreamPacker::Flush(Workspace& space, size_t stream, uint64_t bytes) {
   uint64_t begin = 0;
   if (whole > 0 && progress.gap > 0) {  // the first page is shared with the stream before
     const std::span<const std::byte> part = out.subspan(progress.gap, kPageBytes - progress.gap);
-    progress.fragments.push_back({progress.page_offset + progress.gap, {part.begin(), part.end()}});
+    progress.fragments.push_back(
+        {streams_[stream].target, progress.page_offset + progress.gap, {part.begin(), part.end()}});
     progress.gap = 0;
     begin = kPageBytes;
   }
-  QUARRY_RETURN_IF_ERROR(WritePages(out.subspan(begin, whole - begin), progress.page_offset + begin));
+  QUARRY_RETURN_IF_ERROR(
+      WritePages(*streams_[stream].target, out.subspan(begin, whole - begin), progress.page_offset + begin));
   progress.page_offset += whole;
   progress.tail.assign(out.begin() + static_cast<ptrdiff_t>(whole), out.end());
   return Status::Ok();
 }
 
-Status StreamPacker::WritePages(std::span<const std::byte> pages, uint64_t offset) {
+Status StreamPacker::WritePages(const PackTarget& target, std::span<const std::byte> pages, uint64_t offset) {
   for (uint64_t at = 0; at < pages.size(); at += kPageBytes) {
     const uint64_t page = (offset + at) / kPageBytes;
-    checksums_[page] = CellChecksum(pages.subspan(at, kPageBytes), page);
+    target.checksums[page] = CellChecksum(pages.subspan(at, kPageBytes), page);
   }
   bytes_written_ += pages.size();
-  return pages.empty() ? Status::Ok() : backend_.WriteAt(file_, section_offset_ + offset, pages);
+  return pages.empty() ? Status::Ok() : backend_.WriteAt(*target.file, target.section_offset + offset, pages);
 }
 
 // The pages that no stream could write alone, and the ends of all streams.
 Status StreamPacker::WriteFragments() {
   std::vector<Fragment> fragments;
-  for (Progress& progress : progress_) {
+  for (size_t i = 0; i < progress_.size(); ++i) {
+    Progress& progress = progress_[i];
     for (Fragment& fragment : progress.fragments) fragments.push_back(std::move(fragment));
     if (progress.tail.size() == progress.gap) continue;
     fragments.push_back(
-        {progress.page_offset + progress.gap,
+        {streams_[i].target,
+         progress.page_offset + progress.gap,
          {progress.tail.begin() + static_cast<ptrdiff_t>(progress.gap), progress.tail.end()}});
   }
-  std::ranges::sort(fragments, {}, &Fragment::offset);
+  // Targets are elements of one array.
+  std::ranges::sort(fragments, {}, [](const Fragment& f) { return std::pair(f.target, f.offset); });
   const std::span<std::byte> page = workspaces_[0].rows.span().first(kPageBytes);
   for (size_t i = 0; i < fragments.size();) {
+    const PackTarget* const target = fragments[i].target;
     const uint64_t offset = RoundDown(fragments[i].offset, kPageBytes);
     std::memset(page.data(), 0, kPageBytes);
-    for (; i < fragments.size() && fragments[i].offset < offset + kPageBytes; ++i) {
+    for (; i < fragments.size() && fragments[i].target == target && fragments[i].offset < offset + kPageBytes;
+         ++i) {
       std::ranges::copy(fragments[i].bytes, page.data() + (fragments[i].offset - offset));
     }
-    QUARRY_RETURN_IF_ERROR(WritePages(page, offset));
+    QUARRY_RETURN_IF_ERROR(WritePages(*target, page, offset));
   }
   return Status::Ok();
 }
@@ -283,11 +291,10 @@ uint64_t PackBytesMin(uint64_t row_bytes, uint64_t streams, unsigned threads) {
          threads * kWritersPerThread * (kWriteBytes + kPageBytes + kIdsAtATime * 8) + streams * kPageBytes;
 }
 
-Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
-                           std::span<const PackStream> streams, const File& file, uint64_t section_offset,
-                           std::span<uint32_t> checksums, const PackOptions& options,
+Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, std::span<const PackTarget> targets,
+                           const PackOptions& options,
                            const std::function<Status(uint64_t rows, uint64_t total)>& progress) {
-  StreamPacker packing(backend, table, ids, streams, file, section_offset, checksums, options);
+  StreamPacker packing(backend, table, targets, options);
   return packing.Run(progress);
 }
 

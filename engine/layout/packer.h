@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
@@ -23,6 +24,15 @@ struct PackStream {
   uint64_t first = 0;   // [first, first + count) of it
   uint64_t count = 0;
   uint64_t offset = 0;  // in the section of regions
+};
+
+// A file that rows go to.
+struct PackTarget {
+  const RecordFile* ids = nullptr;  // of its streams
+  std::vector<PackStream> streams;
+  const File* file = nullptr;
+  uint64_t section_offset = 0;    // of its regions
+  std::span<uint32_t> checksums;  // of its pages
 };
 
 struct PackOptions {
@@ -42,13 +52,12 @@ struct PackStats {
 
 uint64_t PackBytesMin(uint64_t row_bytes, uint64_t streams, unsigned threads);
 
-// Writes the rows of all streams to `file` at section_offset + stream.offset, what no stream fills of the
-// pages that they touch zero, and the checksum of each page written to checksums[page of the section].
-// `progress` gets rows of the table done. kCorruption for a row that does not verify, kNoSpace, kIoError;
-// what was written is then worthless.
-Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, const RecordFile& ids,
-                           std::span<const PackStream> streams, const File& file, uint64_t section_offset,
-                           std::span<uint32_t> checksums, const PackOptions& options,
+// Writes the rows of all streams to their target's file at section_offset + stream.offset, what no stream fills of the
+// pages that they touch zero, and the checksum of each page written to checksums[page of the section]. The table is read
+// once, however many targets there are. `progress` gets rows of the table done. kCorruption for a row that does not verify,
+// kNoSpace, kIoError; what was written is then worthless.
+Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, std::span<const PackTarget> targets,
+                           const PackOptions& options,
                            const std::function<Status(uint64_t rows, uint64_t total)>& progress);
 
 }  // namespace quarry

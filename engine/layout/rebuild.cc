@@ -263,6 +263,7 @@ Result<LayoutSpec> Rebuild::Spec() const {
                   .policy = record_.policy,
                   .disk_bytes = DiskBytesMax(),
                   .hash_functions = record_.hash_functions,
+                  .share = record_.share,
                   .snapshot = snapshot_,
                   .threads = options_.threads};
   if (layout_ != nullptr) spec.packing = layout_->directory().packed ? Packing::kAlways : Packing::kNever;

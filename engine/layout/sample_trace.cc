@@ -118,7 +118,8 @@ class TraceSampling {
       number -= batches;
     }
     const std::vector<NodeId>& seeds = spec_.seeds[epoch];
-    const uint64_t of_pass = number + (epoch == 0 ? spec_.first_batch : 0);
+    const uint64_t of_pass =
+        number * spec_.batch_step + spec_.batch_offset + (epoch == 0 ? spec_.first_batch : 0);
     const uint64_t first = number * spec_.road.batch_size;
     const uint64_t count = std::min<uint64_t>(spec_.road.batch_size, seeds.size() - first);
     return sampler.Sample({seeds.data() + first, count}, spec_.road.SeedOf(spec_.first_pass + epoch, of_pass),

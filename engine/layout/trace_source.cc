@@ -1,11 +1,13 @@
 #include "trace_source.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "quarry/base/log.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/trace_statistics.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edge_columns.h"
 #include "quarry/storage/node_properties.h"
 
@@ -82,7 +84,7 @@ uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, uns
 
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
                                                        const LayoutSpec& spec) {
-  std::unique_ptr<TraceSource> source(new TraceSource(store));
+  std::unique_ptr<TraceSource> source(new TraceSource(store, budget));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
   if (snapshot == nullptr) {
@@ -131,7 +133,50 @@ Result<SampledBatch> TraceSource::SampleFirst() const {
                                        block.indices.size() * kWorkingBytesPerEdge};
 }
 
+// 4 bytes a node, while traces are sampled.
+Status TraceSource::LoadParts(const std::string& partitioning) {
+  if (!parts_.empty() && parts_name_ == partitioning) return Status::Ok();
+  QUARRY_TRY(const std::unique_ptr<StoredPartitioning> parts,
+             StoredPartitioning::Open(store_, budget_, partitioning));
+  const uint64_t nodes = parts->directory().node_count();
+  if (nodes != topology_->node_count()) {
+    return MakeStatus(Code::kUnsupported, "{}: partitioning \"{}\" is of {} nodes, and the topology has {}",
+                      store_.path(), partitioning, nodes, topology_->node_count());
+  }
+  parts_reservation_.Release();
+  QUARRY_TRY(parts_reservation_, budget_.Reserve(nodes * sizeof(uint32_t), "the part of each node"));
+  parts_.resize(nodes);
+  QUARRY_RETURN_IF_ERROR(parts->ReadNewIds(0, parts_));
+  for (uint32_t& part : parts_) part = parts->directory().PartOf(part);
+  parts_name_ = partitioning;
+  return Status::Ok();
+}
+
+Result<TraceSpec> TraceSource::SpecOf(const RankShare& share) {
+  TraceSpec spec = spec_;
+  if (share.ranks == 0) return spec;
+  const uint64_t batch = spec.road.batch_size;
+  if (!share.rank_partitioning.empty()) QUARRY_RETURN_IF_ERROR(LoadParts(share.rank_partitioning));
+  for (std::vector<NodeId>& seeds : spec.seeds) {
+    const std::vector<NodeId> all = std::exchange(seeds, {});
+    for (size_t i = 0; i < all.size(); ++i) {
+      const uint64_t turn = share.rank_partitioning.empty() ? i / batch : parts_[all[i]];
+      if (turn % share.ranks == share.rank) seeds.push_back(all[i]);
+    }
+    if (!seeds.empty()) continue;
+    return MakeStatus(Code::kUsage,
+                      "trainer {} of {} has no batch of a pass of {} training nodes: take fewer ranks{}",
+                      share.rank, share.ranks, all.size(),
+                      share.rank_partitioning.empty() ? ", or smaller batches" : ", or more parts");
+  }
+  spec.batch_step = share.ranks;
+  spec.batch_offset = share.rank;
+  return spec;
+}
+
 Status TraceSource::CacheNeighbors(MemoryBudget& budget) {
+  if (neighbors_.caches[0] != nullptr || neighbors_.caches[1] != nullptr)
+    return Status::Ok();  // for another rank
   const std::span<const Adjacency> sides = SidesOf(spec_.road.direction);
   const auto on_disk = [&](Adjacency side) {
     return topology_->has(side) && topology_->indices(side).empty();

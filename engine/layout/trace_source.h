@@ -37,6 +37,9 @@ class TraceSource {
 
   const NeighborSource& neighbors() const { return neighbors_; }
   const TraceSpec& spec() const { return spec_; }
+  // The batches that are a trainer's; all of them where it has no rank. kUsage for one that has none; kNotFound and the
+  // other errors of opening the partitioning that it names.
+  Result<TraceSpec> SpecOf(const RankShare& share);
   uint64_t seed_hash() const { return seed_hash_; }  // HashSeeds of an epoch's seeds
   uint32_t sequences() const { return sequences_; }  // sequences of a proximity order
   Result<std::vector<uint32_t>> CountUses() const {
@@ -44,14 +47,20 @@ class TraceSource {
   }
 
  private:
-  explicit TraceSource(Store& store) : store_(store) {}
+  TraceSource(Store& store, MemoryBudget& budget) : store_(store), budget_(budget) {}
+  Status LoadParts(const std::string& partitioning);
   Result<SampledBatch> SampleFirst() const;
   Status OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>& seeds,
                     const std::vector<int64_t>& labels);
   Status KeepSuperbatch(const LayoutSpec& spec);
 
   Store& store_;
+  MemoryBudget& budget_;
   std::unique_ptr<Topology> topology_;
+  // By node, of the partitioning that ranks were divided by last.
+  std::string parts_name_;
+  std::vector<uint32_t> parts_;
+  MemoryBudget::Reservation parts_reservation_;
   MemoryBudget::Reservation reservation_, cache_reservation_;
   std::unique_ptr<NeighborCache> neighbor_caches_[2];  // by Adjacency
   ListsOnDisk lists_;

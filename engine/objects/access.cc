@@ -6,18 +6,19 @@
 #include <vector>
 
 #include "escape.h"
+#include "metadata_keys.h"
 
 namespace quarry {
 namespace {
 
 // Sections of a file of AWS: "[profile x]" with lines "name = value"; indented lines are a map within the name above, as
 // "name.inner".
-using Section = std::map<std::string, std::string>;
+using ConfigSection = std::map<std::string, std::string>;
 struct ConfigFile {
   std::string path;
-  std::map<std::string, Section> sections;
+  std::map<std::string, ConfigSection> sections;
 
-  const Section* Find(const std::string& name) const {
+  const ConfigSection* Find(const std::string& name) const {
     const auto found = sections.find(name);
     return found == sections.end() ? nullptr : &found->second;
   }
@@ -34,7 +35,7 @@ std::string_view Stripped(std::string_view text) {
 Result<ConfigFile> ReadConfigFile(const std::string& path) {
   ConfigFile config{path, {}};
   std::ifstream file(path);
-  Section* section = nullptr;
+  ConfigSection* section = nullptr;
   std::string line, outer;
   for (size_t number = 1; std::getline(file, line); number++) {
     const std::string_view text = Stripped(line);
@@ -123,11 +124,20 @@ class Resolver {
           "(eval \"$(aws configure export-credentials --profile {} --format env)\")",
           profile_, other, profile_);
     }
+    QUARRY_TRY(const bool handed_out, TakeMetadataKeys(environment_, access));
+    if (handed_out) {
+      access.renew = [environment = environment_, access]() -> Result<ObjectAccess> {
+        ObjectAccess next = access;
+        QUARRY_TRY(const bool again, TakeMetadataKeys(environment, next));
+        if (again) return next;
+        return Status(Code::kIoError, "whoever handed out the keys for the object store does not answer");
+      };
+      return Status::Ok();
+    }
     return MakeStatus(
         Code::kNotFound,
         "no credentials for an object store: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the "
-        "environment, nor profile {} in {} or {} (the metadata of a machine is not asked: eval \"$(aws "
-        "configure export-credentials --format env)\" takes keys from it)",
+        "environment, nor profile {} in {} or {}, nor a container or machine that hands them out",
         profile_, credentials_.path, config_.path);
   }
 
@@ -143,11 +153,11 @@ class Resolver {
   }
 
  private:
-  const Section* Profile() const {
-    if (const Section* const section = config_.Find("profile " + profile_)) return section;
+  const ConfigSection* Profile() const {
+    if (const ConfigSection* const section = config_.Find("profile " + profile_)) return section;
     return profile_ == "default" ? config_.Find("default") : nullptr;
   }
-  static std::optional<std::string> In(const Section* section, const std::string& name) {
+  static std::optional<std::string> In(const ConfigSection* section, const std::string& name) {
     if (section == nullptr) return {};
     const auto found = section->find(name);
     if (found == section->end() || found->second.empty()) return {};

@@ -9,12 +9,12 @@
 namespace quarry {
 
 // decltype of a function of the header: types are the compiler's to check.
-#define QUARRY_CURL_FUNCTIONS(apply)                                                                       \
-  apply(curl_global_init) apply(curl_version_info) apply(curl_easy_init) apply(curl_easy_cleanup)          \
-      apply(curl_easy_reset) apply(curl_easy_strerror) apply(curl_slist_append) apply(curl_slist_free_all) \
-          apply(curl_multi_init) apply(curl_multi_cleanup) apply(curl_multi_add_handle)                    \
-              apply(curl_multi_remove_handle) apply(curl_multi_perform) apply(curl_multi_poll)             \
-                  apply(curl_multi_wakeup) apply(curl_multi_info_read)
+#define QUARRY_CURL_FUNCTIONS(apply)                                                                     \
+  apply(curl_global_init) apply(curl_version_info) apply(curl_easy_init) apply(curl_easy_cleanup)        \
+      apply(curl_easy_perform) apply(curl_easy_reset) apply(curl_easy_strerror) apply(curl_slist_append) \
+          apply(curl_slist_free_all) apply(curl_multi_init) apply(curl_multi_cleanup)                    \
+              apply(curl_multi_add_handle) apply(curl_multi_remove_handle) apply(curl_multi_perform)     \
+                  apply(curl_multi_poll) apply(curl_multi_wakeup) apply(curl_multi_info_read)
 
 struct CurlLibrary {
 #define QUARRY_CURL_MEMBER(name) decltype(&::name) name = nullptr;

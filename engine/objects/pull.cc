@@ -6,7 +6,9 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/objects/push.h"
+#include "quarry/objects/thin_database.h"
 #include "quarry/storage/lock.h"
+#include "quarry/storage/store.h"
 #include "transfer_slots.h"
 
 namespace quarry {
@@ -20,15 +22,20 @@ constexpr uint64_t kPageBytes = 4096;
 // The files of a database on their way into a folder. One thread.
 class Puller {
  public:
-  Puller(ObjectStore& store, IoBackend& backend, std::string folder, const ProgressFunction& progress)
-      : store_(store), backend_(backend), folder_(std::move(folder)), progress_(progress) {}
+  Puller(ObjectStore& store, IoBackend& backend, std::string folder, const ProgressFunction& progress,
+         bool thin)
+      : store_(store), backend_(backend), folder_(std::move(folder)), progress_(progress), thin_(thin) {}
 
   Status Pull(MemoryBudget& budget, const RemoteManifest& manifest) {
+    ThinFiles staying{store_.place(), manifest};
+    std::erase_if(staying.manifest.files, [this](const RemoteFile& file) { return !Stays(file); });
     report_.files = manifest.files.size();
     report_.bytes = manifest.bytes();
+    to_fetch_ = report_.bytes - staying.manifest.bytes();
     QUARRY_RETURN_IF_ERROR(RemoveOthers(manifest));
     uint64_t block_bytes = kPageBytes, blocks = 0;
     for (const RemoteFile& file : manifest.files) {
+      if (Stays(file)) continue;
       blocks += file.blocks.size();
       block_bytes = std::max(block_bytes, std::min(RoundUp(file.bytes, kPageBytes), kRemoteBlockBytes));
     }
@@ -36,8 +43,11 @@ class Puller {
                TransferSlots::Make(store_, budget, block_bytes,
                                    static_cast<unsigned>(std::min<uint64_t>(kFetchesMax, blocks)),
                                    [&] { return Advance(0); }));
-    for (const RemoteFile& file : manifest.files) QUARRY_RETURN_IF_ERROR(PullFile(*slots, file));
+    for (const RemoteFile& file : manifest.files) {
+      QUARRY_RETURN_IF_ERROR(Stays(file) ? MakeHole(file) : PullFile(*slots, file));
+    }
     QUARRY_RETURN_IF_ERROR(slots->Drain());
+    if (thin_) QUARRY_RETURN_IF_ERROR(WriteStaying(staying));
     return Sync(manifest);
   }
 
@@ -69,6 +79,26 @@ class Puller {
       if (folders_.insert(folder).second) QUARRY_RETURN_IF_ERROR(EnsureDirectory(backend_, folder));
     }
     return Status::Ok();
+  }
+
+  bool Stays(const RemoteFile& file) const { return thin_ && StaysInStore(file); }
+
+  // A file that stays in the store: its name and size are here. What an earlier pull fetched of it goes.
+  Status MakeHole(const RemoteFile& remote) {
+    QUARRY_RETURN_IF_ERROR(MakeFolders(remote));
+    const std::string path = PathOf(remote);
+    const Status removed = backend_.Remove(path);
+    if (!removed.ok() && removed.code() != Code::kNotFound) return removed;
+    QUARRY_TRY(const File file, backend_.Open(path, OpenMode::kCreate));
+    return backend_.Truncate(file, remote.bytes);
+  }
+
+  // RemoveOthers has removed an older one.
+  Status WriteStaying(const ThinFiles& staying) {
+    const std::string text = EncodeThinFiles(staying);
+    QUARRY_TRY(const File file, backend_.Open(folder_ + "/" + kObjectsFile, OpenMode::kCreate));
+    QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file, 0, std::as_bytes(std::span(text))));
+    return backend_.SyncFile(file);
   }
 
   Status PullFile(TransferSlots& slots, const RemoteFile& remote) {
@@ -123,14 +153,16 @@ class Puller {
 
   Status Advance(uint64_t bytes) {
     done_ += bytes;
-    return progress_ ? progress_("fetching", done_, report_.bytes) : Status::Ok();
+    return progress_ ? progress_("fetching", done_, to_fetch_) : Status::Ok();
   }
 
   ObjectStore& store_;
   IoBackend& backend_;
   const std::string folder_;
   const ProgressFunction& progress_;
+  const bool thin_;
   TransferReport report_;
+  uint64_t to_fetch_ = 0;
   std::set<std::string> folders_;
   uint64_t done_ = 0;
 };
@@ -147,7 +179,7 @@ Result<FolderLock> LockFolder(IoBackend& backend, const std::string& folder) {
 }
 
 Result<TransferReport> Pull(ObjectStore& store, IoBackend& backend, MemoryBudget& budget,
-                            const std::string& path, const ProgressFunction& progress) {
+                            const std::string& path, const ProgressFunction& progress, bool thin) {
   const double start = MonotonicSeconds();
   std::error_code error;
   if (fs::exists(fs::symlink_status(path, error))) {
@@ -167,7 +199,7 @@ Result<TransferReport> Pull(ObjectStore& store, IoBackend& backend, MemoryBudget
     QUARRY_RETURN_IF_ERROR(EnsureDirectory(backend, made));
     if (made != folder) QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(made));
   }
-  Puller puller(store, backend, folder, progress);
+  Puller puller(store, backend, folder, progress, thin);
   QUARRY_RETURN_IF_ERROR(puller.Pull(budget, published.manifest));
   QUARRY_RETURN_IF_ERROR(backend.Rename(folder, path));
   const Status durable = backend.SyncDirectory(parent);
@@ -186,10 +218,10 @@ Result<TransferReport> Pull(ObjectStore& store, IoBackend& backend, MemoryBudget
 }  // namespace
 
 Result<TransferReport> PullDatabase(ObjectStore& store, IoBackend& backend, MemoryBudget& budget,
-                                    const std::string& path, const ProgressFunction& progress) {
+                                    const std::string& path, const ProgressFunction& progress, bool thin) {
   std::string place = path;
   while (place.size() > 1 && place.back() == '/') place.pop_back();
-  Result<TransferReport> report = Pull(store, backend, budget, place, progress);
+  Result<TransferReport> report = Pull(store, backend, budget, place, progress, thin);
   if (!report.ok()) store.Cancel();
   return report;
 }

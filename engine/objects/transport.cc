@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
 #include "escape.h"
+#include "quarry/base/log.h"
 #include "quarry/base/text.h"
 
 namespace quarry {
@@ -102,7 +104,6 @@ Transport::Transport(const CurlLibrary& curl, const ObjectAccess& access, const 
       access_(access),
       options_(options),
       signature_("aws:amz:" + access.region + ":s3"),
-      user_(access.key_id + ":" + access.secret),
       window_({.requests_max = options.in_flight_max,
                .first_seconds = options.first_deadline_seconds,
                .deadline_min_seconds = options.deadline_min_seconds,
@@ -244,6 +245,7 @@ void Transport::Begin(std::unique_ptr<Attempt> attempt) {
     return;
   }
   attempt->handle = handle;
+  RenewKeys();
   Arm(*attempt);
   {
     MutexLock lock(mutex_);
@@ -253,6 +255,25 @@ void Transport::Begin(std::unique_ptr<Attempt> attempt) {
   attempt->filled = in_flight_.size() + 1 >= window_.size();
   in_flight_.emplace(handle, std::move(attempt));
   curl_.curl_multi_add_handle(multi_, handle);
+}
+
+// Some time before they expire. Requests wait meanwhile, a second or so; where no others are to be had, the old ones stay,
+// and the store says when they are worth nothing.
+void Transport::RenewKeys() {
+  constexpr int64_t kBeforeSeconds = 300;
+  if (access_.expires == 0 || !access_.renew || std::time(nullptr) + kBeforeSeconds < access_.expires) return;
+  const auto now = Clock::now();
+  if (now < next_renewal_) return;
+  next_renewal_ = now + std::chrono::seconds(30);
+  const Result<ObjectAccess> next = access_.renew();
+  if (!next.ok()) {
+    LogWarn("keys for the object store: {}", next.status().message());
+    return;
+  }
+  access_.key_id = next->key_id;
+  access_.secret = next->secret;
+  access_.token = next->token;
+  access_.expires = next->expires;
 }
 
 void Transport::Arm(Attempt& attempt) {
@@ -273,7 +294,7 @@ void Transport::Arm(Attempt& attempt) {
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_AWS_SIGV4, signature_.c_str());
-  set(CURLOPT_USERPWD, user_.c_str());
+  set(CURLOPT_USERPWD, (access_.key_id + ":" + access_.secret).c_str());
   set(CURLOPT_USERAGENT, "quarry");
   set(CURLOPT_BUFFERSIZE, kBufferBytes);
   set(CURLOPT_TCP_KEEPALIVE, 1L);

@@ -63,6 +63,7 @@ class Transport {
   void Run();
   void TakeNew();
   void Begin(std::unique_ptr<Attempt> attempt);
+  void RenewKeys();
   void Arm(Attempt& attempt);
   void ReplaceLate();
   void Finish(CURL* handle, CURLcode code);
@@ -76,9 +77,10 @@ class Transport {
   static double Seconds(Clock::time_point time);
 
   const CurlLibrary& curl_;
-  const ObjectAccess access_;
+  ObjectAccess access_;  // the thread's, once it runs
   const ObjectStoreOptions options_;
-  const std::string signature_, user_;  // as libcurl wants them
+  const std::string signature_;  // as libcurl wants it
+  Clock::time_point next_renewal_;
   MemoryBudget::Reservation reservation_;
   CURLM* multi_ = nullptr;
   std::vector<CURL*> idle_;  // handles, which keep their connections' state

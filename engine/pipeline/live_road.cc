@@ -15,11 +15,11 @@
 #include "quarry/base/log.h"
 #include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
-#include "quarry/base/units.h"
 #include "quarry/cache/neighbor_cache.h"
 #include "quarry/io/device.h"
 #include "quarry/sampling/seed_order.h"
 #include "quarry/storage/node_properties.h"
+#include "scattered_place.h"
 
 namespace quarry {
 namespace {
@@ -120,6 +120,7 @@ class LiveRoadImpl final : public LiveRoad {
 };
 
 Status LiveRoadImpl::CheckOptions() const {
+  QUARRY_RETURN_IF_ERROR(CheckGivesScatteredRows(store_.backend()));
   if (options_.spec.batch_size == 0)
     return Status(Code::kUsage, "batch size 0: a batch needs at least one seed");
   if (options_.spec.seed_order != SeedOrder::kRandom) {

@@ -38,6 +38,10 @@ class PlannedRoadImpl final : public PlannedRoad {
   Status OpenAll();
 
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
+  bool Serves(Split split) const override {
+    return live_ != nullptr || HashSeeds(split == Split::kTrain ? TrainNodes() : SplitNodes(split)) ==
+                                   layout_->directory().seed_hash;
+  }
   std::span<const int64_t> labels() const override { return live_ ? live_->labels() : properties_.labels; }
   std::vector<NodeId> SplitNodes(Split split) const override {
     return live_ ? live_->SplitNodes(split) : properties_.SplitNodes(split);
@@ -49,6 +53,9 @@ class PlannedRoadImpl final : public PlannedRoad {
 
  private:
   Status CheckLive() const;
+  void KeepShare(std::vector<NodeId>& seeds) const;
+  // Not over files in an object store, which scattered rows are not read from.
+  bool HasLive() const { return options_.live && store_.backend().remote_files() == nullptr; }
   Status OpenTable();
   Status DivideMemory();
   Status OpenLive();
@@ -126,7 +133,7 @@ Status PlannedRoadImpl::OpenAll() {
   QUARRY_RETURN_IF_ERROR(OpenTable());
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
-  if (options_.live) {
+  if (HasLive()) {
     QUARRY_RETURN_IF_ERROR(OpenLive());
   } else {
     QUARRY_TRY(properties_, LoadNodeProperties(store_, directory.node_count, snapshot_));
@@ -193,7 +200,7 @@ Status PlannedRoadImpl::DivideDevice() {
     return DeviceFrames::DeviceBytes(device);
   };
   // Batches over other seeds go by a feed, which has a quarter.
-  const uint64_t limit = options_.live ? target.bytes - target.bytes / 4 : target.bytes;
+  const uint64_t limit = HasLive() ? target.bytes - target.bytes / 4 : target.bytes;
   const uint64_t wanted = target.cache_bytes / directory.row_stride;
   uint64_t bytes =
       bytes_with(wanted >= directory.cache_slots ? directory.cache_slots : wanted / pages * pages);
@@ -208,7 +215,7 @@ Status PlannedRoadImpl::DivideDevice() {
         "layout \"{}\" takes {} of the device's memory for its batches, more than the {} given: give "
         "at least {}MiB",
         layout_->record().name, FormatBytes(bytes), FormatBytes(limit),
-        CeilDiv(options_.live ? bytes + bytes / 3 : bytes, kMiB));
+        CeilDiv(HasLive() ? bytes + bytes / 3 : bytes, kMiB));
   }
   state_.device_slots = plan_.device_slots = device.cached_rows;
   plan_.device_bytes = bytes;
@@ -236,7 +243,7 @@ Status PlannedRoadImpl::DivideMemory() {
   plan_.cache_bytes = RoundUp(state_.host_slots() * directory.row_stride, FrameAlignment());
   plan_.fixed_bytes = layout_->resident_bytes() + SlotTableBytes(directory.cache_slots, nodes) +
                       SegmentStagingBytes() + ExtractorBytes() + overlay_->resident_bytes() +
-                      (options_.live ? 0 : NodePropertiesBytes(*store_.manifest()));
+                      (HasLive() ? 0 : NodePropertiesBytes(*store_.manifest()));
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
                       DecodedBytes(nodes, directory.frame_rows_max(), directory.edges_max());
   const uint32_t least = options_.frame_count > 0 ? options_.frame_count : kFramesMin;
@@ -246,7 +253,7 @@ Status PlannedRoadImpl::DivideMemory() {
   const uint64_t available = budget_.available_bytes();
   plan_.frame_count = least;
   while (plan_.frame_count < most &&
-         plan_.total_bytes() + plan_.frame_bytes <= (options_.live ? available / 2 : available)) {
+         plan_.total_bytes() + plan_.frame_bytes <= (HasLive() ? available / 2 : available)) {
     ++plan_.frame_count;
   }
   QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes(), "the planned road"));
@@ -307,13 +314,30 @@ Status PlannedRoadImpl::Allocate() {
   return Status::Ok();
 }
 
+// Of seeds that the layout was not planned for, a trainer among several has those of its batches.
+void PlannedRoadImpl::KeepShare(std::vector<NodeId>& seeds) const {
+  const RankShare& share = layout_->record().share;
+  if (share.ranks == 0 || !options_.live) return;
+  std::vector<NodeId> own;
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    if (i / options_.live->spec.batch_size % share.ranks == share.rank) own.push_back(seeds[i]);
+  }
+  seeds = std::move(own);
+}
+
 Result<std::unique_ptr<BatchStream>> PlannedRoadImpl::StartPass(PassOptions pass) {
   QUARRY_RETURN_IF_ERROR(pass_.Check());
   if (HashSeeds(pass.seeds) != layout_->directory().seed_hash) {
+    KeepShare(pass.seeds);
     if (live_) return live_->StartPass(std::move(pass));
-    return MakeStatus(Code::kUnsupported,
-                      "layout \"{}\" was planned for other seeds than the {} of this pass",
-                      layout_->record().name, pass.seeds.size());
+    const RemoteFiles* const remote = store_.backend().remote_files();
+    return MakeStatus(
+        Code::kUnsupported, "layout \"{}\" was planned for other seeds than the {} of this pass{}",
+        layout_->record().name, pass.seeds.size(),
+        remote == nullptr ? std::string()
+                          : fmt::format(", whose rows are scattered, and {} gives none such: bring the "
+                                        "database here (quarry pull)",
+                                        remote->address));
   }
   return pass_.Start([this](std::function<void(bool)> on_end) {
     return std::make_unique<PlannedStream>(state_, std::move(on_end));

@@ -142,7 +142,23 @@ LayoutSpec SpecOf(const wire::BuildLayout& build) {
           .policy = build.policy,
           .disk_bytes = build.disk_bytes,
           .hash_functions = build.hash_functions,
+          .share = {.rank_partitioning = build.rank_partitioning},
           .threads = build.threads > 0 ? build.threads : ProcessorCount()};
+}
+
+// What layouts that are read side by side come to: the slowest says how long an epoch is read.
+LayoutRecord SumOf(const std::vector<LayoutRecord>& records) {
+  LayoutRecord sum = records.front();
+  for (size_t i = 1; i < records.size(); i++) {
+    sum.batch_count += records[i].batch_count;
+    sum.file_bytes += records[i].file_bytes;
+    sum.trace_bytes += records[i].trace_bytes;
+    sum.cache_rows += records[i].cache_rows;
+    sum.row_bytes_read += records[i].row_bytes_read;
+    sum.useful_bytes += records[i].useful_bytes;
+    sum.predicted_seconds = std::max(sum.predicted_seconds, records[i].predicted_seconds);
+  }
+  return sum;
 }
 
 // Whether a checkpoint of embedding tables came between the two.
@@ -194,6 +210,11 @@ struct Maintenance::Runner {
   }
   Result<Report> operator()(const wire::BuildLayout& build) const {
     BuildReport built;
+    if (build.ranks > 0) {
+      QUARRY_TRY(const std::vector<LayoutRecord> records,
+                 quarry::BuildRankLayouts(store, budget, SpecOf(build), build.ranks, progress, &built));
+      return Report{.counters = CountersOf(SumOf(records), built)};
+    }
     QUARRY_TRY(const LayoutRecord record,
                quarry::BuildLayout(store, budget, SpecOf(build), build.resume, progress, &built));
     return Report{.counters = CountersOf(record, built)};
@@ -353,7 +374,9 @@ wire::BuildLayout RequestOf(const LayoutSpec& spec, bool resume) {
           .disk_bytes = spec.disk_bytes,
           .hash_functions = spec.hash_functions,
           .threads = spec.threads,
-          .resume = resume};
+          .resume = resume,
+          .ranks = spec.share.ranks,
+          .rank_partitioning = spec.share.rank_partitioning};
 }
 
 }  // namespace quarry

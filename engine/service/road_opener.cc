@@ -185,13 +185,15 @@ class Opener {
     if (spec.live) options.live = LiveOptions(spec.live->ForOtherPasses(), snapshot_, stop_);
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
     std::vector<LargestBatch> largest = {LargestOf(road->layout())};
-    if (spec.live) largest.push_back(LargestOf(store_, *spec.live, road->live()->plan().batch_nodes_max));
+    const LiveRoad* const live = road->live();
+    if (live != nullptr) largest.push_back(LargestOf(store_, *spec.live, live->plan().batch_nodes_max));
     const uint64_t nodes = road->layout().directory().node_count, device_bytes = road->plan().device_bytes;
-    const uint64_t spare_bytes = NeighborCacheBytes(road->live());
+    const uint64_t spare_bytes = NeighborCacheBytes(live);
+    const bool samples = live != nullptr;
     QUARRY_TRY(SizedRoad sized, Sized(std::move(road), nodes, largest, spare_bytes));
-    sized.estimated = spec.live.has_value();  // the layout knows its batches
+    sized.estimated = samples;  // the layout knows its batches
     sized.device_bytes = device_bytes;
-    sized.all_on_device = device_.device != nullptr && !spec.live;
+    sized.all_on_device = device_.device != nullptr && !samples;
     return sized;
   }
 

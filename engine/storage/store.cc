@@ -63,6 +63,7 @@ class StoreImpl final : public Store {
   Status PrepareToWrite() override {
     MutexLock lock(preparing_);
     if (prepared_) return Status::Ok();
+    QUARRY_RETURN_IF_ERROR(CheckLasting(backend_));
     QUARRY_RETURN_IF_ERROR(DropStaged());
     QUARRY_RETURN_IF_ERROR(DropNames());
     RemoveLeftovers(*this, leftovers());
@@ -409,6 +410,7 @@ class StoreImpl final : public Store {
 
   bool anchored() const QUARRY_REQUIRES(mutex_) { return version_ >= kAnchoredVersion; }
   Result<std::unique_ptr<Catalog>> OpenWriter() QUARRY_REQUIRES(mutex_) {
+    QUARRY_RETURN_IF_ERROR(CheckLasting(backend_));
     QUARRY_TRY(std::unique_ptr<Catalog> catalog, Catalog::Open(path_, /*read_only=*/false, anchored()));
     if (version_ < kStoreVersion) {
       QUARRY_RETURN_IF_ERROR(WriteVersionFile(backend_, path_));
@@ -460,10 +462,7 @@ class StoreImpl final : public Store {
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::Open(IoBackend& backend, const std::string& path) {
-  // Without these there is nothing to lock: LOCK must not be created in a folder that is none of ours.
-  std::error_code error;
-  if (!fs::exists(path + "/VERSION", error)) return NoDatabase(backend, path);
-  QUARRY_RETURN_IF_ERROR(ReadVersionFile(backend, path).status());
+  QUARRY_RETURN_IF_ERROR(CheckFolder(backend, path));
   QUARRY_TRY(StoreLock lock, StoreLock::Acquire(path));
   QUARRY_TRY(const uint32_t version, ReadVersionFile(backend, path));
   Result<std::unique_ptr<Catalog>> catalog =

@@ -13,6 +13,8 @@ namespace quarry {
 
 namespace fs = std::filesystem;
 
+namespace {
+
 Status NoDatabase(IoBackend& backend, const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -32,6 +34,30 @@ Status NoDatabase(IoBackend& backend, const std::string& path) {
                     "{}: a folder, but not a database (it has no VERSION file); if it holds source data, "
                     "`quarry import DB {}` may take it",
                     path, path);
+}
+
+}  // namespace
+
+Status CheckFolder(IoBackend& backend, const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path + "/VERSION", error)) return NoDatabase(backend, path);
+  QUARRY_RETURN_IF_ERROR(ReadVersionFile(backend, path).status());
+  if (backend.remote_files() != nullptr || !fs::exists(path + "/" + kObjectsFile, error)) return Status::Ok();
+  return MakeStatus(
+      Code::kUnsupported,
+      "{}: is a thin database, whose large files are in an object store (its file {} says where): this "
+      "needs a whole one, as quarry pull and quarry checkpoint make it",
+      path, kObjectsFile);
+}
+
+Status CheckLasting(const IoBackend& backend) {
+  const RemoteFiles* const remote = backend.remote_files();
+  if (remote == nullptr || !remote->read_only) return Status::Ok();
+  return MakeStatus(
+      Code::kUnsupported,
+      "{} is read where it is published, and nothing is written there: what shall last needs a database "
+      "here (quarry pull --thin {} DB leaves large files in the store)",
+      remote->address, remote->address);
 }
 
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path) {

@@ -8,7 +8,11 @@
 
 namespace quarry {
 
-// kNotFound, with what `path` is instead of a database.
-Status NoDatabase(IoBackend& backend, const std::string& path);
+// Before there is anything to lock: LOCK must not be created in a folder that is none of ours. kNotFound, with what `path`
+// is instead of a database; kUnsupported for a VERSION of others, and for a thin database that `backend` does not read.
+Status CheckFolder(IoBackend& backend, const std::string& path);
+
+// kUnsupported where nothing that is written would last: in a database that was opened at an address in an object store.
+Status CheckLasting(const IoBackend& backend);
 
 }  // namespace quarry

@@ -62,9 +62,9 @@ namespace {
 // What else lies beside the database's own folders. It may be anything, so that no repair removes it.
 // Sockets, which a server may have there, hold nothing.
 Status FindRootStrays(Verification& run, const Store& store) {
-  constexpr std::array<std::string_view, 11> kOurs = {
-      "LOCK",    "VERSION",         "ANCHOR",   "catalog",    "features",  "topology",
-      "layouts", "catalog.damaged", "training", "embeddings", "partitions"};
+  constexpr std::array<std::string_view, 12> kOurs = {
+      "LOCK",    "VERSION",         "ANCHOR",   "catalog",    "features",   "topology",
+      "layouts", "catalog.damaged", "training", "embeddings", "partitions", kObjectsFile};
   std::error_code error;
   for (fs::directory_iterator entry(store.path(), error), end; !error && entry != end;
        entry.increment(error)) {

@@ -39,6 +39,7 @@ LayoutRecord ExampleLayout() {
           .cache_rows = 123456,
           .batches_per_segment = 48,
           .hash_functions = 6,
+          .share = {.rank = 2, .ranks = 3, .rank_partitioning = "cut"},
           .file_bytes = uint64_t{1} << 40,
           .trace_bytes = 8192,
           .row_bytes_read = 9999,
@@ -263,6 +264,7 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->cache_rows, 123456u);
   EXPECT_EQ(layout->batches_per_segment, 48u);
   EXPECT_EQ(layout->hash_functions, 6u);
+  EXPECT_EQ(layout->share, (RankShare{.rank = 2, .ranks = 3, .rank_partitioning = "cut"}));
   EXPECT_EQ(layout->file_bytes, uint64_t{1} << 40);
   EXPECT_EQ(layout->trace_bytes, 8192u);
   EXPECT_EQ(layout->row_bytes_read, 9999u);

@@ -237,6 +237,8 @@ class RandomMessage {
     m.hash_functions = Any32();
     m.threads = Any32();
     m.resume = Flip();
+    m.ranks = Any32();
+    m.rank_partitioning = Name();
   }
   void Fill(RebuildLayout& m) { m = {Name(), Flip(), Flip()}; }
   void Fill(DropLayout& m) { m.name = Name(); }

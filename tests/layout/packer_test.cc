@@ -171,10 +171,18 @@ class PackerTest : public testing::Test {
     target.checksums.assign(made.bytes() / kPageBytes, kUntouchedChecksum);
     return target;
   }
+  static PackTarget TargetOf(const StreamMaker& made, Target& target) {
+    return {.ids = target.ids.get(),
+            .streams = made.streams(),
+            .file = &target.file,
+            .section_offset = kSectionOffset,
+            .checksums = target.checksums};
+  }
   Result<PackStats> Pack(const NoiseTable& table, const StreamMaker& made, uint64_t stride, unsigned threads,
                          Target& target, const std::function<Status(uint64_t, uint64_t)>& progress = {}) {
+    const PackTarget to = TargetOf(made, target);
     return PackRows(
-        backend_, table.table(), *target.ids, made.streams(), target.file, kSectionOffset, target.checksums,
+        backend_, table.table(), {&to, 1},
         {.row_stride = stride,
          .memory_bytes = PackBytesMin(table.table().geometry().row_bytes, made.streams().size(), threads),
          .threads = threads},
@@ -252,6 +260,34 @@ TEST_F(PackerTest, WritesWhatANaiveWriterWrites) {
       EXPECT_EQ(reported.back(), shape.rows);
     }
     std::filesystem::remove(folder_ / "feature.qft");
+  }
+}
+
+// One pass over the table fills each file as a pass of its own would.
+TEST_F(PackerTest, SeveralFilesAreWrittenInOnePass) {
+  const NoiseTable table(backend_, folder_.path(), {.dim = 129, .rows = 18'000});
+  const uint64_t stride = table.geometry().row_bytes;
+  std::vector<StreamMaker> made;
+  std::vector<Target> targets;
+  std::vector<PackTarget> to;
+  uint64_t streams = 0, pages = 0;
+  for (uint64_t seed = 60; seed < 63; ++seed) {
+    made.push_back(seed == 61 ? StreamMaker(table.geometry(), stride, seed)
+                              : LayoutLike(table.geometry(), stride, seed));
+    targets.push_back(MakeTarget(made.back()));
+    streams += made.back().streams().size();
+    pages += Naive(table, made.back(), stride).pages.size();
+  }
+  for (size_t i = 0; i < made.size(); ++i) to.push_back(TargetOf(made[i], targets[i]));
+  const auto stats =
+      PackRows(backend_, table.table(), to,
+               {.row_stride = stride, .memory_bytes = PackBytesMin(stride, streams, 2), .threads = 2}, {});
+  ASSERT_OK(stats);
+  EXPECT_EQ(stats->bytes_written, pages * kPageBytes);
+  EXPECT_LT(stats->bytes_read, 2 * 18'000 * stride) << "the table is read once";
+  for (size_t i = 0; i < made.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectAsNaive(targets[i], Naive(table, made[i], stride));
   }
 }
 

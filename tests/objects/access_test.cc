@@ -1,8 +1,14 @@
 // Places, keys, regions and endpoints, as the AWS command line finds them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "escape.h"
+#include "metadata_keys.h"
 #include "quarry/objects/access.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
@@ -12,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(ObjectPlaceTest, AddressesAreBucketAndPrefix) {
   ASSERT_OK_AND_ASSIGN(const ObjectPlace place, ParseObjectPlace("s3://my-bucket/a/graph.db/"));
@@ -34,7 +41,8 @@ class AccessTest : public testing::Test {
   }
 
   TemporaryFolder folder_{"access"};
-  std::map<std::string, std::string> variables_ = {{"HOME", folder_.path()}};
+  std::map<std::string, std::string> variables_ = {{"HOME", folder_.path()},
+                                                   {"AWS_EC2_METADATA_DISABLED", "true"}};
 };
 
 TEST_F(AccessTest, TheEnvironmentComesFirst) {
@@ -100,6 +108,145 @@ TEST_F(AccessTest, WhatIsMissingOrWrongIsNamed) {
   variables_["AWS_ENDPOINT_URL"] = "http://x";
   variables_["AWS_ACCESS_KEY_ID"] = "a\nHost: evil";
   EXPECT_THAT(Resolve(), IsStatus(Code::kInvalidArgument, HasSubstr("access key")));
+}
+
+// The metadata service of a machine, and of a container: one answer for each connection, as the test says.
+class MetadataServer {
+ public:
+  using Answer = std::function<std::pair<int, std::string>(const std::string& request)>;  // status, body
+  explicit MetadataServer(Answer answer) : answer_(std::move(answer)) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    socklen_t bytes = sizeof(address);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    endpoint_ = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~MetadataServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  void Serve() {
+    while (true) {
+      const int peer = accept(listener_, nullptr, nullptr);
+      if (peer < 0) return;
+      std::string request;
+      char piece[4096];
+      while (request.find("\r\n\r\n") == std::string::npos) {
+        const ssize_t got = recv(peer, piece, sizeof(piece), 0);
+        if (got <= 0) break;
+        request.append(piece, static_cast<size_t>(got));
+      }
+      const auto [status, body] = answer_(request);
+      const std::string text = fmt::format(
+          "HTTP/1.1 {} x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, body.size(), body);
+      if (status > 0) {
+        EXPECT_EQ(send(peer, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+      }
+      close(peer);
+    }
+  }
+
+  const Answer answer_;
+  int listener_ = -1;
+  std::string endpoint_;
+  std::thread thread_;
+};
+
+constexpr const char* kHandedOut =
+    R"({"Code": "Success", "Other": {"AccessKeyId": "no"}, "AccessKeyId" : "ID", "SecretAccessKey":"S\/+=",
+        "Token": "T", "Expiration" : "2030-01-02T03:04:05Z"})";
+
+// A machine whose role is "role"; keys for those alone who bring the session's token.
+std::pair<int, std::string> AnswerOfMachine(const std::string& request) {
+  const bool session = request.find("X-aws-ec2-metadata-token: SESSION\r\n") != std::string::npos;
+  if (request.starts_with("PUT /latest/api/token ")) {
+    return {request.find("X-aws-ec2-metadata-token-ttl-seconds: 21600") == std::string::npos ? 400 : 200,
+            "SESSION"};
+  }
+  if (!session) return {401, ""};
+  if (request.starts_with("GET /latest/meta-data/iam/security-credentials/ ")) return {200, "role"};
+  if (request.starts_with("GET /latest/meta-data/iam/security-credentials/role ")) return {200, kHandedOut};
+  return {404, ""};
+}
+
+TEST_F(AccessTest, AMachineHandsOutKeys) {
+  const MetadataServer machine(AnswerOfMachine);
+  variables_ = {{"HOME", folder_.path()}, {"AWS_EC2_METADATA_SERVICE_ENDPOINT", machine.endpoint() + "/"}};
+  ASSERT_OK_AND_ASSIGN(const ObjectAccess access, Resolve());
+  EXPECT_EQ(access.key_id + " " + access.secret + " " + access.token, "ID S/+= T");
+  EXPECT_EQ(access.expires, 1893553445);
+  ASSERT_OK_AND_ASSIGN(const ObjectAccess next, access.renew());
+  EXPECT_EQ(next.key_id + next.endpoint, "ID" + next.endpoint);
+  variables_["AWS_EC2_METADATA_DISABLED"] = "true";
+  EXPECT_THAT(Resolve(), IsStatus(Code::kNotFound, HasSubstr("no credentials")));
+  variables_.erase("AWS_EC2_METADATA_DISABLED");
+  // Files come before it.
+  folder_.Write(".aws/credentials", "[default]\naws_access_key_id = FILE\naws_secret_access_key = S\n");
+  ASSERT_OK_AND_ASSIGN(const ObjectAccess of_file, Resolve());
+  EXPECT_EQ(of_file.key_id, "FILE");
+  EXPECT_FALSE(of_file.renew);
+}
+
+TEST_F(AccessTest, AContainerHandsOutKeysBeforeItsMachine) {
+  std::string seen;
+  const MetadataServer container([&](const std::string& request) {
+    seen = request;
+    return std::pair(request.starts_with("GET /keys?x=1 ") ? 200 : 404, std::string(kHandedOut));
+  });
+  variables_ = {{"HOME", folder_.path()},
+                {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1"},
+                {"AWS_CONTAINER_CREDENTIALS_FULL_URI", container.endpoint() + "/keys?x=1"},
+                {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "of the environment"},
+                {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", folder_.Write("token", "of the file\n")}};
+  ASSERT_OK_AND_ASSIGN(const ObjectAccess access, Resolve());
+  EXPECT_EQ(access.key_id, "ID");
+  EXPECT_THAT(seen, HasSubstr("Authorization: of the file\r\n"));
+  variables_.erase("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+  ASSERT_OK(Resolve());
+  EXPECT_THAT(seen, HasSubstr("Authorization: of the environment\r\n"));
+  variables_["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = container.endpoint() + "/other";
+  EXPECT_THAT(Resolve(), IsStatus(Code::kIoError, AllOf(HasSubstr("/other"), HasSubstr("404"))));
+  for (const char* const away : {"http://example.org/keys", "http://127.0.0.1.example.org/",
+                                 "http://169.254.170.20/", "ftp://127.0.0.1/"}) {
+    variables_["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = away;
+    EXPECT_THAT(Resolve(), IsStatus(Code::kInvalidArgument, HasSubstr(away)));
+  }
+}
+
+TEST_F(AccessTest, WhatIsHandedOutIsCheckedAndNeverShown) {
+  std::string body;
+  int status = 200;
+  const MetadataServer container([&](const std::string&) { return std::pair(status, body); });
+  variables_ = {{"HOME", folder_.path()}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI", container.endpoint()}};
+  for (const char* const wrong :
+       {"", "{", R"({"AccessKeyId": "HIDDEN"})",
+        R"({"AccessKeyId": "HIDDEN", "SecretAccessKey": "HIDDEN\nHost: evil"})",
+        R"({"x": {"AccessKeyId": "HIDDEN", "SecretAccessKey": "HIDDEN"}})",
+        R"({"AccessKeyId": "HIDDEN", "SecretAccessKey": "HIDDEN", "Expiration": "soon"})",
+        R"(["AccessKeyId", "SecretAccessKey"])"}) {
+    body = wrong;
+    EXPECT_THAT(Resolve(),
+                IsStatus(Code::kIoError, AllOf(HasSubstr(container.endpoint()), Not(HasSubstr("HIDDEN")))))
+        << wrong;
+  }
+  body = kHandedOut;
+  for (size_t i = 0; i < body.size(); i++) static_cast<void>(JsonText(body.substr(0, i), "Token"));
+  status = 0;  // no answer
+  EXPECT_THAT(Resolve(), IsStatus(Code::kIoError, HasSubstr("no answer")));
+  variables_["AWS_METADATA_SERVICE_NUM_ATTEMPTS"] = "none";
+  EXPECT_THAT(Resolve(), IsStatus(Code::kInvalidArgument, HasSubstr("NUM_ATTEMPTS")));
+  EXPECT_EQ(UtcSeconds("2024-02-29T00:00:00Z"), 1709164800);
+  EXPECT_EQ(UtcSeconds("2024-02-29T00:00:00.123Z"), 1709164800);
+  EXPECT_EQ(UtcSeconds("2024-02-29 00:00:00"), std::nullopt);
 }
 
 TEST(EscapeTest, ElementsAndEntities) {

@@ -102,7 +102,8 @@ class ObjectsTest(unittest.TestCase):
 
     @classmethod
     def start(cls, arguments, environment=None):
-        return subprocess.Popen([QUARRY, *arguments.split()], cwd=cls.folder, env=environment or cls.store.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # A blank within an argument is written as ~.
+        return subprocess.Popen([QUARRY, *(argument.replace("~", " ") for argument in arguments.split())], cwd=cls.folder, env=environment or cls.store.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     @classmethod
     def run_quarry(cls, arguments, exit_code=0, environment=None):
@@ -151,8 +152,76 @@ class ObjectsTest(unittest.TestCase):
         self.assertIn("NoSuchBucket", self.run_quarry("push db s3://other-bucket/mine", exit_code=1))
         self.assertIn("no database was pushed there", self.run_quarry("info s3://bucket/nothing", exit_code=1))
         self.assertIn("no prefix", self.run_quarry("push db s3://bucket", exit_code=2))
-        for verb in ("verify s3://bucket/mine --repair", "info s3://bucket/mine --entity x", "stats s3://bucket/mine", "train s3://bucket/mine --epochs 1"):
+        for verb in ("verify s3://bucket/mine --repair", "info s3://bucket/mine --entity x"):
             self.assertIn("quarry pull s3://bucket/mine DB", self.run_quarry(verb, exit_code=2))
+        self.assertIn("no database was pushed there", self.run_quarry("train s3://bucket/mine --epochs 1", exit_code=1))
+
+    def train(self, database, arguments, environment=None, **more):
+        """The losses of a training, to the last digit that is printed, and its lines."""
+        out = self.run_quarry(f"train {database} --json --ordered --threads 2 --torch-threads 1 --hidden 16 --dropout 0 --fanout 4,4 {arguments}", environment=environment, **more)
+        lines = [json.loads(line) for line in out.splitlines()]
+        return [line["loss"] for line in lines if "loss" in line], lines
+
+    def test_trains_where_it_is_published(self):
+        shutil.copytree(self.folder / "db", self.folder / "packed")
+        self.run_quarry("layout build packed --fanout 4,4 --batch-size 200 --cache 10% --epochs-planned 2")
+        self.run_quarry("partition build packed --parts 4 --method random")
+        self.run_quarry("push packed s3://bucket/packed")
+        options = "--layout default --batch-size 200 --epochs 3"
+        expected, _ = self.train("packed", options)
+        self.assertEqual(len(expected), 3)
+        views = pathlib.Path(tempfile.mkdtemp(prefix="quarry-views-"))
+        at_home = self.store.environment(TMPDIR=str(views))
+        (views / "quarry-view-killed").mkdir()  # of a process that is no more
+        (views / "quarry-view-killed/LOCK").write_text("1")
+        for cache in ("", "--cache-dir cache --cache-size 1GiB", "--cache-dir cache --cache-size 1GiB"):
+            losses, lines = self.train("s3://bucket/packed", f"{options} --memory 512MiB {cache}", environment=at_home)
+            self.assertEqual(losses, expected)
+            self.assertEqual(list(views.iterdir()), [])  # nothing stays but the cache
+        self.assertTrue((self.folder / "cache/blocks").stat().st_size > 8 << 20)
+        self.assertEqual(self.train("s3://bucket/packed", "--road planned --batch-size 200 --epochs 3")[0], expected)
+        self.assertEqual(self.train("s3://bucket/packed", "--batch-size 200 --epochs 3")[0], expected)  # the only road that there is
+        by_parts = "--road partitioned --batch-size 200 --epochs 2 --memory 512MiB"
+        self.assertEqual(self.train("s3://bucket/packed", by_parts)[0], self.train("packed", by_parts)[0])
+        # What it does not do, and what to do instead.
+        for arguments, words, code in (("--road live", "80 thousand", 1), ("--road fresh", "layout build", 1), ("--layout default --run x", "pull --thin", 1), ("--layout default --patience 2", "--patience", 2),
+                                       ("--layout default --workers 2", "quarry pull", 2), ("--layout other", "other", 1)):
+            self.assertIn(words, self.run_quarry(f"train s3://bucket/packed --fanout 4,4 --batch-size 200 --epochs 1 {arguments}", exit_code=code))
+        self.assertIn("--cache-size", self.run_quarry("train s3://bucket/packed --cache-dir x", exit_code=2))
+        self.assertIn("leave it out", self.run_quarry("train packed --cache-dir x --cache-size 1GiB", exit_code=2))
+        # A thin database keeps runs, and rows that change.
+        self.run_quarry("pull --thin s3://bucket/packed thin")
+        used = sum(file.stat().st_blocks for file in (self.folder / "thin").rglob("*")) * 512
+        self.assertLess(used, sum(file.stat().st_size for file in (self.folder / "thin").rglob("*")) / 4)
+        self.assertEqual(self.train("thin", f"{options} --run kept")[0], expected)
+        self.assertIn("kept", self.run_quarry("info thin"))
+        self.assertIn("sound", self.run_quarry("verify thin"))
+        self.run_quarry("checkpoint thin whole")
+        nowhere = self.store.environment(AWS_ENDPOINT_URL="http://127.0.0.1:1")
+        self.assertEqual(self.train("whole", f"{options} --run kept --overwrite", environment=nowhere)[0], expected)
+        self.assertEqual(json.loads(self.run_quarry("sql s3://bucket/packed SELECT~count(*)~AS~n~FROM~nodes --json"))[0]["n"], 20000)
+
+    def test_several_trainers_have_layouts_of_their_own(self):
+        shutil.copytree(self.folder / "db", self.folder / "ranked")
+        everyone = "--fanout 100,100"  # all neighbors: a batch of two trainers draws what one twice as large does
+        self.run_quarry(f"layout build ranked --ranks 2 {everyone} --batch-size 150 --cache 5%")
+        listed = json.loads(self.run_quarry("layout list ranked --json"))
+        self.assertEqual([(layout["name"], layout["rank"], layout["ranks"]) for layout in listed], [("default-0of2", 0, 2), ("default-1of2", 1, 2)])
+        self.assertIn("excludes", self.run_quarry("layout build ranked --ranks 2 --resume", exit_code=2).lower().replace("excluded", "excludes"))
+        self.run_quarry("push ranked s3://bucket/ranked")
+        expected, _ = self.train("ranked", f"--road live {everyone} --batch-size 300 --epochs 2")
+        trainers = []
+        for rank in range(2):
+            environment = self.store.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR=str(self.folder / "meet"), QUARRY_CACHE_DIR=str(self.folder / f"cache-{rank}"), QUARRY_CACHE_SIZE="1GiB")
+            trainers.append(self.start(f"train s3://bucket/ranked --json --ordered --threads 2 --torch-threads 1 --hidden 16 --dropout 0 {everyone} --batch-size 150 --epochs 2 --layout default --memory 512MiB", environment))
+        outcomes = [(*trainer.communicate(), trainer.returncode) for trainer in trainers]
+        self.assertEqual([code for _, _, code in outcomes], [0, 0], outcomes)
+        losses = [json.loads(line)["loss"] for line in outcomes[0][0].splitlines() if "loss" in json.loads(line)]
+        self.assertEqual(len(losses), len(expected))
+        for loss, one in zip(losses, expected):
+            self.assertAlmostEqual(loss, one, delta=2e-4 * one)
+        alone = self.store.environment(RANK="2", WORLD_SIZE="3", MASTER_ADDR=str(self.folder / "nobody"))
+        self.assertIn("--ranks 3", self.run_quarry(f"train s3://bucket/ranked {everyone} --epochs 1", exit_code=1, environment=alone))
 
     def test_certificates_are_verified(self):
         certificate, key = self.folder / "certificate.pem", self.folder / "key.pem"

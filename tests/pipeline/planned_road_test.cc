@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "pipeline/batch_meaning.h"
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/pipeline/superbatch_road.h"
@@ -22,64 +23,14 @@ namespace {
 using testing::HasSubstr;
 using testing_util::DrawsOf;
 using testing_util::FlipByte;
+using testing_util::LabelledTrainNodes;
+using testing_util::Meaning;
 using testing_util::OpenRoad;
 using testing_util::OtherDraws;
+using testing_util::RunEpoch;
 using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
-
-// What a batch means, whatever its local ids: the nodes of each hop group, their rows and labels, and the
-// edges.
-struct Meaning {
-  std::vector<std::map<NodeId, std::vector<std::byte>>> groups;
-  std::map<NodeId, int64_t> labels;
-  std::multiset<std::pair<NodeId, NodeId>> edges;
-  bool operator==(const Meaning&) const = default;
-};
-
-Meaning MeaningOf(const Batch& batch) {
-  Meaning meaning;
-  const BatchView& block = batch.view();
-  const FeatureView& features = block.features;
-  const uint64_t row_bytes = RowBytes(features.element_type, features.dim);
-  uint32_t v = 0;
-  for (const uint32_t end : block.hop_offsets) {
-    auto& group = meaning.groups.emplace_back();
-    for (; v < end; ++v) {
-      const std::byte* row = features.Row(v);
-      group.emplace(block.nodes[v], std::vector<std::byte>(row, row + row_bytes));
-    }
-  }
-  for (uint32_t s = 0; s < block.seed_count; ++s) meaning.labels[block.nodes[s]] = block.labels[s];
-  for (size_t t = 0; t + 1 < block.indptr.size(); ++t) {
-    for (uint32_t e = block.indptr[t]; e < block.indptr[t + 1]; ++e) {
-      meaning.edges.emplace(block.nodes[block.indices[e]], block.nodes[t]);
-    }
-  }
-  return meaning;
-}
-
-Result<std::vector<Meaning>> RunEpoch(Road& road, const std::vector<NodeId>& seeds, uint64_t pass,
-                                      StreamStats* stats = nullptr) {
-  QUARRY_TRY(const std::unique_ptr<BatchStream> stream,
-             road.StartPass({.seeds = seeds, .pass = pass, .ordered = true}));
-  std::vector<Meaning> meanings;
-  for (;;) {
-    QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
-    if (!batch) break;
-    EXPECT_EQ(batch->index(), meanings.size());
-    meanings.push_back(MeaningOf(*batch));
-  }
-  if (stats != nullptr) *stats = stream->stats();
-  return meanings;
-}
-
-// What an epoch of training uses.
-std::vector<NodeId> LabelledTrainNodes(const TinyGraph& graph) {
-  std::vector<NodeId> nodes = graph.SplitNodes(Split::kTrain);
-  std::erase_if(nodes, [&](NodeId node) { return graph.Label(node) < 0; });
-  return nodes;
-}
 
 LayoutSpec SmallSpec(const LiveRoadOptions& live) {
   return {.road = live.spec.ForOtherPasses(), .threads = 2};

@@ -16,6 +16,7 @@ class BackendWrapper : public IoBackend {
   explicit BackendWrapper(IoBackend& inner) : inner_(inner) {}
 
   std::string_view name() const override { return inner_.name(); }
+  const RemoteFiles* remote_files() const override { return inner_.remote_files(); }
   Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) override { return inner_.NewPort(depth); }
   Result<File> Open(const std::string& path, OpenMode mode) override { return inner_.Open(path, mode); }
   Result<uint64_t> FileBytes(const File& file) override { return inner_.FileBytes(file); }

@@ -32,13 +32,21 @@ struct DatabaseOptions {
   // the memory cgroup or the machine allows.
   uint64_t memory_bytes = 0;
   // What transfers go through; empty = MakeDefaultBackend().
-  std::unique_ptr<IoBackend> backend;
+  std::unique_ptr<IoBackend> backend = {};
+  // Where blocks that are read from an object store stay (quarry/objects/block_cache.h), and up to how many bytes. An empty
+  // folder: what QUARRY_CACHE_DIR and QUARRY_CACHE_SIZE in the environment say, if they are set.
+  std::string cache_folder = {};
+  uint64_t cache_bytes = 0;
 };
 
 class Database {
  public:
-  // As Store::Open: kNotFound, kBusy, kCorruption, kUnsupported.
+  // As Store::Open: kNotFound, kBusy, kCorruption, kUnsupported. `path` may be a thin database
+  // (quarry/objects/thin_database.h), or an address in an object store, s3://BUCKET/PREFIX: then the small files come into
+  // a folder of the system's temporary ones, which goes with the database, and nothing is written (kUnsupported). Both
+  // give a quarter of the memory to reading from the store.
   static Result<std::unique_ptr<Database>> Open(const std::string& path, DatabaseOptions options = {});
+  ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
@@ -73,9 +81,12 @@ class Database {
   IoBackend& backend() { return *backend_; }
 
  private:
-  Database(std::unique_ptr<IoBackend> backend, std::unique_ptr<Store> store, uint64_t memory_bytes);
+  struct View;  // the folder of a database that was opened at an address
+  Database(std::unique_ptr<View> view, std::unique_ptr<IoBackend> backend, std::unique_ptr<Store> store,
+           uint64_t memory_bytes);
 
-  // Destroyed last to first: the store uses the backend.
+  // Destroyed last to first: the store uses the backend, and both the folder.
+  const std::unique_ptr<View> view_;
   const std::unique_ptr<IoBackend> backend_;
   const std::unique_ptr<Store> store_;
   MemoryBudget budget_;

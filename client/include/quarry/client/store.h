@@ -2,6 +2,7 @@
 // same results (docs/protocol.md says what each does).
 //
 //   auto store = client::Open("path/to/db");             embedded: needs the whole library
+//   auto store = client::Open("s3://bucket/db");         the same, read where it is published (docs/objects.md)
 //   auto store = client::Open("unix:/run/quarry.sock");  remote: of a server (`quarry serve`)
 //
 // A server is heard when it runs as root, as the user of this process, or as the one that the address names:
@@ -46,6 +47,9 @@ namespace quarry::client {
 struct OpenOptions {
   // Embedded: the engine's budget (0: 80 % of what the machine allows). Remote: asked of the server's.
   uint64_t memory_bytes = 0;
+  // Embedded, of files in an object store: as DatabaseOptions has them (quarry/database.h).
+  std::string cache_folder = {};
+  uint64_t cache_bytes = 0;
   uint64_t memory_bytes_min = 0;  // remote: with less, kOutOfBudget
   double wait_seconds = 0;        // remote: for that much memory to become free
   double timeout_seconds = 60;    // remote: of a request, reconnecting included

@@ -44,6 +44,15 @@ struct LayoutBase {
   friend bool operator==(const LayoutBase&, const LayoutBase&) = default;
 };
 
+// The part of a layout's batches that one of several trainers has: batches rank, rank + ranks, ... of each pass, or, by a
+// partitioning, those of the training nodes in parts rank, rank + ranks, ...
+struct RankShare {
+  uint32_t rank = 0;
+  uint32_t ranks = 0;             // 0: all batches are one trainer's
+  std::string rank_partitioning;  // empty: by batches
+  bool operator==(const RankShare&) const = default;
+};
+
 // One packed layout: the input rows of planned epochs in the order of their use, derived from one table and
 // one topology, disposable (invariant 7).
 struct LayoutRecord {
@@ -63,6 +72,7 @@ struct LayoutRecord {
   uint64_t batches_per_segment = 0;  // 0 = no segment caches
   uint32_t hash_functions = 0;
   uint64_t disk_bytes_max = 0;  // what it was allowed to take; 0 = no limit
+  RankShare share;
 
   // Its trace, and of a patched layout the files that it reads besides its own.
   uint64_t trace_generation = 1;

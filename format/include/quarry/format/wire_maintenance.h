@@ -70,7 +70,7 @@ struct ExportDatabase {
   bool operator==(const ExportDatabase&) const = default;
 };
 
-// Counters: those of the layout, and of the build.
+// Counters: those of the layout, and of the build; of several, of all of them together.
 struct BuildLayout {
   std::string name = "default";
   RoadSpec road;
@@ -80,6 +80,8 @@ struct BuildLayout {
   uint32_t hash_functions = 8;
   uint32_t threads = 0;  // 0, or more than there are processors: as many
   bool resume = false;   // takes the trace of an interrupted build over
+  uint32_t ranks = 0;    // layouts NAME-0of4 to NAME-3of4, one for each of so many trainers; 0: one for all
+  std::string rank_partitioning = {};  // whose parts say which trainer has a node; empty: batches in turn
   bool operator==(const BuildLayout&) const = default;
 };
 

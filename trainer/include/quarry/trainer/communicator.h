@@ -1,9 +1,9 @@
 // Communicator: connects trainers that learn one model together, each from batches of its own (data-parallel
 // training). They exchange sums of gradients, counts, and who failed.
 //
-// They are processes of one machine (they read one server's socket) and have *ranks* from 0. Every rank makes
-// the same calls in the same order, and a call returns when all have made it. When a rank is gone, the call
-// fails with kIoError at the others.
+// They have *ranks* from 0, and are processes of one machine (which read one server's socket) or of several (each with a
+// layout of its own). Every rank makes the same calls in the same order, and a call returns when all have made it. When a
+// rank is gone, the call fails with kIoError at the others.
 //
 // One thread at a time.
 #pragma once
@@ -44,6 +44,9 @@ struct Rendezvous {
   std::string address = "127.0.0.1";
   uint16_t port = 29500;
   double timeout_seconds = 300;  // for meeting
+  // The ranks may be on several machines, and what they exchange goes over their network, in the clear: by the interface
+  // that GLOO_SOCKET_IFNAME names, else by that of the host's name. Else it stays on the loopback.
+  bool several_hosts = false;
 };
 
 // Reads this process's rank from the environment, as torchrun, Slurm, Open MPI and MPICH set it; nothing when

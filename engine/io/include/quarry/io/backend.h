@@ -72,11 +72,19 @@ class IoPort {
   virtual Result<size_t> Wait(size_t count_min, std::span<RawCompletion> out) = 0;
 };
 
+// Where large files lie that are not on a disk of this machine (quarry/objects/thin_database.h).
+struct RemoteFiles {
+  std::string address;       // of the place: s3://BUCKET/PREFIX
+  uint64_t block_bytes = 0;  // the least that is fetched
+  bool read_only = false;    // the folder goes when it is closed, so nothing that is written would last
+};
+
 // Thread-safe. Outlives its ports; files are independent of it.
 class IoBackend {
  public:
   virtual ~IoBackend() = default;
-  virtual std::string_view name() const = 0;  // "io_uring", "threads", "fault(...)"
+  virtual std::string_view name() const = 0;                           // "io_uring", "threads", "fault(...)"
+  virtual const RemoteFiles* remote_files() const { return nullptr; }  // null: everything is on a disk here
   virtual Result<std::unique_ptr<IoPort>> NewPort(unsigned depth) = 0;
 
   virtual Result<File> Open(const std::string& path, OpenMode mode) = 0;

@@ -53,6 +53,7 @@ struct LayoutSpec {
   uint32_t hash_functions = 8;
   bool cyclic = true;  // else it is read once, front to back (superbatches)
   Packing packing = Packing::kAlways;
+  RankShare share = {};  // of one trainer among several; disk_bytes is then its own
   // The snapshot whose labels and splits say which nodes are trained on, and whose rows are packed; null:
   // everything committed so far.
   std::shared_ptr<const Snapshot> snapshot;
@@ -151,6 +152,17 @@ uint64_t BuildBytesMax(const Manifest& manifest, const LayoutSpec& spec, uint64_
 // least that would do, kCancelled when `progress` says so.
 Result<LayoutRecord> BuildLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec, bool resume,
                                  const ProgressFunction& progress, BuildReport* report = nullptr);
+
+// Builds a layout for each of `ranks` trainers that learn one model together, in one pass over topology and table, and
+// names all of them at once: RankLayoutName(spec.name, r, ranks). spec.share says by what training nodes are divided, and
+// spec.disk_bytes is the most that all may take. Each is a layout by itself, with the trainer's own cache; a batch of a
+// rank is batch number `its own number * ranks + rank` of the pass, sampled as that one is, so that all layouts together
+// have the batches of one for a single trainer (by a partitioning: its seeds, in other batches). What a killed build left
+// is removed by the next. kUsage for more ranks than a pass has batches, and for superbatches.
+Result<std::vector<LayoutRecord>> BuildRankLayouts(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
+                                                   uint32_t ranks, const ProgressFunction& progress,
+                                                   BuildReport* report = nullptr);
+std::string RankLayoutName(std::string_view name, uint32_t rank, uint32_t ranks);  // "NAME-0of4"
 
 // Builds a layout that the catalog never names, in PassingFolder(NAME), for one use: the caller removes the
 // folder, or, if it is killed, whoever opens the database next. Reads the store and changes nothing of it, so

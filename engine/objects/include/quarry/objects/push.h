@@ -56,9 +56,11 @@ Result<TransferReport> PushDatabase(ObjectStore& store, IoBackend& backend, Memo
                                     const PushSpec& spec, const ProgressFunction& progress);
 
 // Makes the database `path`. kAlreadyExists when it is there, kBusy while another pull makes it, kNotFound,
-// kCorruption when a block does not verify however often it is fetched, kNoSpace.
+// kCorruption when a block does not verify however often it is fetched, kNoSpace. `thin`: large files stay in the store
+// (thin_database.h).
 Result<TransferReport> PullDatabase(ObjectStore& store, IoBackend& backend, MemoryBudget& budget,
-                                    const std::string& path, const ProgressFunction& progress);
+                                    const std::string& path, const ProgressFunction& progress,
+                                    bool thin = false);
 
 struct RemoteVerification {
   uint64_t files = 0, bytes = 0;

@@ -74,6 +74,8 @@ class Road {
   // StartSplit takes all of `options` but the seeds.
   virtual Result<std::unique_ptr<BatchStream>> StartSplit(Split split, PassOptions options);
   virtual uint64_t CountNodes(Split split) const;
+  // Whether there are passes over the split. Training goes without the evaluations that there are none for.
+  virtual bool Serves(Split /*split*/) const { return true; }
   virtual uint32_t class_count() const;  // as CountClasses; 0 without labels
 
   // The nodes that training passes run over: those of the train split that have a label, ascending.

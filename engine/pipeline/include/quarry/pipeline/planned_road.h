@@ -12,6 +12,9 @@
 // The layout holds rows as they were when it was built; newer rows of the road's snapshot are put over them
 // as they arrive, so a layout serves writes that came after it.
 //
+// A layout of one trainer among several (BuildRankLayouts) serves a pass over the training nodes by the trainer's batches,
+// and other passes by its share of their seeds.
+//
 // A pass over the layout's seeds is served from it, whatever its number: planned epochs follow each other and
 // begin again. Any other pass (validation, test) is sampled live: packing its rows would double the layout
 // for passes that read them once an epoch. A pass that was given up before its end, or whose cycle cannot be
@@ -42,7 +45,8 @@ struct PlannedRoadOptions {
   bool tells_plan = true;  // as LiveRoadOptions
   // What the road sees while it is open; null: everything committed when it is opened.
   std::shared_ptr<const Snapshot> snapshot;
-  // The live road for passes over other seeds, on what the budget has left; empty: such passes are refused.
+  // The live road for passes over other seeds, on what the budget has left; empty: such passes are refused. They are
+  // refused as well, and Serves says so, where files are in an object store (quarry/objects/thin_database.h).
   std::optional<LiveRoadOptions> live;
   // Batches of passes over the layout's seeds go to this device, and as much of the cache as it has room for lies there;
   // those of other passes lie in memory.

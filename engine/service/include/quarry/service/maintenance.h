@@ -44,7 +44,8 @@ const std::string* PathOf(const wire::MaintenanceTask& task);
 // True when the task changes nothing, neither the database nor anything else.
 bool OnlyReads(const wire::MaintenanceTask& task);
 
-// What BuildLayout would be asked for the layout that the specification describes: everything committed so
+// What BuildLayout would be asked for the layout that the specification describes (of the layouts of all trainers, where
+// its share says how many there are): everything committed so
 // far, to be repeated, and packed.
 wire::BuildLayout RequestOf(const LayoutSpec& spec, bool resume);
 

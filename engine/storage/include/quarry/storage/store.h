@@ -32,6 +32,9 @@ Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
 inline constexpr uint32_t kStoreVersion = 3;
 inline constexpr uint32_t kAnchoredVersion = 2;
 
+// In a thin database: the files that stay in an object store (quarry/objects/thin_database.h).
+inline constexpr const char* kObjectsFile = "OBJECTS";
+
 class Store {
  public:
   // kNotFound when `path` is no database (and says what it looks like), kBusy, kCorruption, kUnsupported
