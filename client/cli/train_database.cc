@@ -15,6 +15,7 @@
 #include "train_memory.h"
 #include "train_node.h"
 #include "train_report.h"
+#include "train_targets.h"
 
 namespace quarry::cli {
 namespace {
@@ -103,7 +104,8 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
                         .train = arguments.train,
                         .parts = parts,
                         .resample = arguments.resample,
-                        .from = run.from};
+                        .from = run.from,
+                        .target = arguments.target};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
     const std::shared_ptr<const Manifest> manifest = database.manifest();
@@ -155,9 +157,24 @@ class DatabaseSource final : public TrainingSource {
         states_(TrainingStatesOf(database_.store())) {
     SplitThreads(arguments);
   }
+  // The targets read the store, and weights have a part of its budget: both go with this.
+  ~DatabaseSource() override {
+    for (NodeArguments* const holding : {&arguments_, &decided_}) {
+      holding->train.targets.reset();
+      holding->train.weights.reset();
+    }
+  }
 
   Result<TrainingRoad> OpenRoad() override {
     if (arguments_.parts) return OpenParts();
+    const std::shared_ptr<const Manifest> manifest = database_.manifest();
+    QUARRY_RETURN_IF_ERROR(TakeTargets(*store_, *manifest, arguments_));
+    // Each batch's are read when the road has divided the memory: until then there is room held for them.
+    QUARRY_TRY(
+        const MemoryBudget::Reservation target_room,
+        database_.budget().Reserve(TargetRoom(*manifest, arguments_.target, arguments_.road.spec.batch_size),
+                                   "targets of batches"));
+    QUARRY_RETURN_IF_ERROR(TakeWeights(database_, arguments_.road.spec.topology, arguments_.train));
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, database_.manifest()->node_count,
                                        arguments_.road.spec.direction, arguments_.train));
