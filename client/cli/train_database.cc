@@ -176,6 +176,11 @@ class DatabaseSource final : public TrainingSource {
                                    "targets of batches"));
     QUARRY_RETURN_IF_ERROR(TakeWeights(database_, arguments_.road.spec.topology, arguments_.train));
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
+    if (trained_on_.classes == 0) {  // before a model is measured
+      return Status(Code::kInvalidArgument,
+                    "the database has labels of 0 classes; --task regress and multilabel learn the rows of a "
+                    "table in their place");
+    }
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, database_.manifest()->node_count,
                                        arguments_.road.spec.direction, arguments_.train));
     QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest(), trained_on_.train_nodes));

@@ -288,6 +288,18 @@ TEST_F(TargetsCliTest, EveryRoadLearnsThemAndPredictTellsThem) {
   }
 }
 
+TEST_F(TargetsCliTest, AnExportHasThem) {
+  const auto loss = [](const std::string& db) {
+    return Summary("train " + db + " --task regress --target target --road live " + kSettings)["loss"];
+  };
+  const json expected = loss("numbers");
+  for (const std::string format : {"npy", "csv"}) {
+    Expect0("export numbers out-" + format + " --format " + format);
+    Expect0("import again-" + format + " out-" + format);
+    EXPECT_EQ(loss("again-" + format), expected) << format;
+  }
+}
+
 // The rows 100 further on, and a table that has them where they are asked for.
 TEST_F(TargetsCliTest, ALagIsARowOfAnotherNode) {
   const std::vector<float> features = Elements<float>(Path("plain/features.npy"));
