@@ -20,11 +20,12 @@ struct Fastest {
   double evaluate = std::numeric_limits<double>::infinity();
 };
 
-Result<Fastest> Measure(NodeModel& model, const BatchView& view, unsigned rounds, double (*clock)()) {
+Result<Fastest> Measure(NodeModel& model, const BatchView& view, std::span<const float> targets,
+                        unsigned rounds, double (*clock)()) {
   Fastest fastest;
   for (unsigned round = 0; round < rounds; ++round) {
     double start = clock();
-    QUARRY_RETURN_IF_ERROR(model.TrainStep(view, round).status());
+    QUARRY_RETURN_IF_ERROR(model.TrainStep(view, round, targets).status());
     fastest.train = std::min(fastest.train, clock() - start);
     start = clock();
     QUARRY_RETURN_IF_ERROR(model.Predict(view).status());
@@ -51,6 +52,8 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
   std::vector<uint32_t> slots(batch.nodes.size());
   for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<uint32_t>(batch.nodes[i] % rows);
   const std::vector<int64_t> labels(batch.seed_count, 0);
+  const std::vector<float> targets(
+      options.task == NodeTask::kClasses ? 0 : uint64_t{batch.seed_count} * class_count);
   BatchView view = batch;
   view.labels = labels;
   view.features = {.rows = features,
@@ -62,7 +65,7 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
   alone.torch_threads = 1;
   const auto measure = [&](const TrainOptions& with, double (*clock)()) -> Result<Fastest> {
     QUARRY_TRY(const std::unique_ptr<NodeModel> model, NodeModel::Make(with, feature_dim, class_count));
-    return Measure(*model, view, rounds, clock);
+    return Measure(*model, view, targets, rounds, clock);
   };
   QUARRY_TRY(const Fastest one, measure(alone, ThreadProcessorSeconds));
   Fastest all = one;

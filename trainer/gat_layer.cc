@@ -166,9 +166,8 @@ void GatLayer::AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
   });
 }
 
-void GatLayer::AddList(std::span<const uint32_t> sources, const float* messages, uint64_t /*list_size*/,
-                       float* state) const {
-  AttendToList(graph_form(), sources, messages, state);
+void GatLayer::AddList(const GraphList& list, const float* messages, float* state) const {
+  AttendToList(graph_form(), list.sources, messages, state);
 }
 
 Status GatLayer::FinishStates(const torch::Tensor& states, const torch::Tensor& output) {

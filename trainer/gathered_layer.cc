@@ -144,12 +144,14 @@ void GatheredLayer::AddOwn(const torch::Tensor& rows, const torch::Tensor& messa
   });
 }
 
-void GatheredLayer::AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
-                            float* state) const {
-  if (graph_adds_products_) return AddMessages(sources, messages, out(), ShareOf(list_size), state);
+void GatheredLayer::AddList(const GraphList& list, const float* messages, float* state) const {
+  const float share = ShareOf(list.size);
+  if (graph_adds_products_) return AddMessages(list.sources, messages, out(), share, state);
   float* const told = state + (gathering_.self_apart ? in() : 0);
-  if (gathering_.aggregator == Aggregator::kMax) return KeepLargestMessages(sources, messages, in(), told);
-  AddMessages(sources, messages, in(), ShareOf(list_size), told);
+  if (gathering_.aggregator == Aggregator::kMax) {
+    return KeepLargestMessages(list.sources, messages, in(), told);
+  }
+  AddMessages(list.sources, messages, in(), share, told);
 }
 
 Status GatheredLayer::FinishStates(const torch::Tensor& states, const torch::Tensor& output) {

@@ -31,8 +31,7 @@ class GatheredLayer : public Layer {
   void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override;
   void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages, std::span<const uint64_t> list_sizes,
               const torch::Tensor& states) override;
-  void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
-               float* state) const override;
+  void AddList(const GraphList& list, const float* messages, float* state) const override;
   Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) override;
   uint64_t activation_bytes() const override {
     return input_.mapped_bytes() + source_of_.capacity() * sizeof(uint32_t);

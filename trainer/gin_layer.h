@@ -39,9 +39,8 @@ class GinLayer final : public Layer {
               const torch::Tensor& states) override {
     first_.AddOwn(rows, messages, list_sizes, states);
   }
-  void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
-               float* state) const override {
-    first_.AddList(sources, messages, list_size, state);
+  void AddList(const GraphList& list, const float* messages, float* state) const override {
+    first_.AddList(list, messages, state);
   }
   Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) override;
   uint64_t activation_bytes() const override {

@@ -15,6 +15,8 @@
 #include "message_weights.h"
 #include "quarry/base/random.h"
 #include "quarry/trainer/aggregate.h"
+#include "resize_void.h"
+#include "rgcn_layer.h"
 #include "state_bytes.h"
 
 namespace quarry {
@@ -36,20 +38,25 @@ struct Level {
   uint32_t rows = 0;
 };
 
-std::unique_ptr<Layer> MakeLayer(LayerWork& work, const ModelSpec& spec, bool last, uint32_t in, uint32_t out,
-                                 Rng& rng) {
+std::unique_ptr<Layer> MakeLayer(LayerWork& work, const GnnLayersOptions& options, bool last, uint32_t in,
+                                 uint32_t out, Rng& rng) {
+  const ModelSpec& spec = options.spec;
   switch (spec.model) {
     case GnnKind::kGat:
       return std::make_unique<GatLayer>(work, spec.heads, last, in, out, rng);
     case GnnKind::kGin:
       return std::make_unique<GinLayer>(work, in, out, rng);
+    case GnnKind::kRgcn:
+      return std::make_unique<RgcnLayer>(work, options.kind_count, spec.bases, in, out, rng);
     case GnnKind::kGcn:
       return std::make_unique<GatheredLayer>(
-          work, Gathering{spec.needs_degrees() ? Aggregator::kSum : Aggregator::kMean, false}, in, out, rng);
+          work, Gathering{spec.weighs_messages() ? Aggregator::kSum : Aggregator::kMean, false}, in, out,
+          rng);
     case GnnKind::kSage:
       break;
   }
-  return std::make_unique<GatheredLayer>(work, Gathering{spec.aggregator, true}, in, out, rng);
+  const Aggregator aggregator = spec.weighs_messages() ? Aggregator::kSum : spec.aggregator;
+  return std::make_unique<GatheredLayer>(work, Gathering{aggregator, true}, in, out, rng);
 }
 
 class GnnLayersImpl final : public GnnLayers {
@@ -63,7 +70,7 @@ class GnnLayersImpl final : public GnnLayers {
     const size_t count = options.widths.size() - 1;
     for (size_t l = 0; l < count; l++) {
       levels_.push_back(
-          {MakeLayer(work_, options.spec, l + 1 == count, options.widths[l], options.widths[l + 1], rng)});
+          {MakeLayer(work_, options, l + 1 == count, options.widths[l], options.widths[l + 1], rng)});
     }
     for (size_t l = 0; l < count; l++) {
       for (Parameter* const parameter : levels_[l].layer->Parameters()) parameters_.push_back(parameter);
@@ -108,7 +115,7 @@ class GnnLayersImpl final : public GnnLayers {
   void SetLearningRate(double rate) override { learning_rate_ = rate; }
 
   Status CheckGraph() const override {
-    if (!options_.spec.needs_degrees()) return Status::Ok();
+    if (!options_.spec.weighs_messages()) return Status::Ok();
     return MakeStatus(Code::kUnsupported, "a whole graph does not go through layers that are \"{}\"",
                       ToSettings(options_.spec));
   }
@@ -203,7 +210,8 @@ class GnnLayersImpl final : public GnnLayers {
   }
 
   uint64_t activation_bytes() const override {
-    uint64_t bytes = work_.transposed.held_bytes() + block_weights_.held_bytes();
+    uint64_t bytes = work_.transposed.held_bytes() + block_weights_.held_bytes() +
+                     block_kinds_.capacity() * sizeof(uint32_t);
     for (const Level& level : levels_) bytes += level.layer->activation_bytes() + level.output.mapped_bytes();
     return bytes;
   }
@@ -255,6 +263,7 @@ class GnnLayersImpl final : public GnnLayers {
                      .rows = levels_[l].rows,
                      .source_rows = l == 0 ? static_cast<uint32_t>(batch.nodes.size()) : levels_[l - 1].rows,
                      .weights = block_weights_.view(),
+                     .kinds = block_kinds_,
                      .attention_mask = Mask(options_.spec.attention_dropout, kAttentionMasks + l),
                      .first = l == 0,
                      .keeps = options_.input_gradients};
@@ -264,11 +273,34 @@ class GnnLayersImpl final : public GnnLayers {
     return input;
   }
 
+  // Looks the kinds of a batch's edges up.
+  Status TellKinds(const BatchView& batch) {
+    if (!options_.spec.needs_relations()) return Status::Ok();
+    const std::vector<uint32_t>& kinds = *options_.kinds;
+    const auto beyond = [&](uint64_t edge) { return edge >= kinds.size(); };
+    if (batch.edge_ids.size() != batch.indices.size() || std::ranges::any_of(batch.edge_ids, beyond)) {
+      return MakeStatus(Code::kInternal, "a batch of {} edges has {} edge ids, of edges below {}",
+                        batch.indices.size(), batch.edge_ids.size(), kinds.size());
+    }
+    ResizeVoid(block_kinds_, batch.edge_ids.size());
+    std::ranges::transform(batch.edge_ids, block_kinds_.begin(), [&](uint64_t edge) { return kinds[edge]; });
+    return Status::Ok();
+  }
+
   Status ForwardBlock(const BatchView& batch) {
     QUARRY_RETURN_IF_ERROR(CheckBatch(batch));
+    QUARRY_RETURN_IF_ERROR(TellKinds(batch));
     if (options_.spec.needs_degrees()) {
       if (options_.degrees == nullptr) return Status(Code::kInternal, "a model has not been told degrees");
       QUARRY_RETURN_IF_ERROR(block_weights_.Weigh(*options_.degrees, batch, work_));
+    }
+    if (options_.spec.needs_weights()) {
+      if (options_.weights == nullptr)
+        return Status(Code::kInternal, "a model has not been told weights of edges");
+      const bool means =
+          options_.spec.model == GnnKind::kGcn || options_.spec.aggregator == Aggregator::kMean;
+      QUARRY_RETURN_IF_ERROR(block_weights_.WeighEdges(*options_.weights, means,
+                                                       options_.spec.model == GnnKind::kGcn, batch, work_));
     }
     for (uint32_t l = 0; l < levels_.size(); l++) {
       Level& level = levels_[l];
@@ -324,6 +356,7 @@ class GnnLayersImpl final : public GnnLayers {
   std::vector<Parameter*> parameters_;    // those of all layers, in the order of Parameters()
   std::vector<std::string> names_;        // of the same
   BlockWeights block_weights_;            // of the last Forward, where messages have weights
+  std::vector<uint32_t> block_kinds_;     // of its edges, where relations are told apart
   uint64_t steps_ = 0;                    // Adam's
   std::optional<uint64_t> dropout_seed_;  // the last Forward's
 };
@@ -349,6 +382,9 @@ Result<std::unique_ptr<GnnLayers>> GnnLayers::Make(const GnnLayersOptions& optio
   if (options.input_gradients && (options.input_dropout > 0 || options.row_norm != RowNorm::kNone)) {
     return Status(Code::kInternal,
                   "gradients of input rows are not carried through input dropout or a row norm");
+  }
+  if (options.spec.needs_relations() && (options.kinds == nullptr || options.kind_count == 0)) {
+    return Status(Code::kInternal, "a model has not been told relations of edges");
   }
   std::unique_ptr<GnnLayers> layers;
   QUARRY_RETURN_IF_ERROR(GuardTorch([&] {

@@ -42,6 +42,11 @@ struct GnnLayersOptions {
   uint64_t seed = 0;  // determines the first weights
   // By node of the graph; of models that need them (ModelSpec::needs_degrees).
   std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
+  // By edge, in the order of edge ids; of models that need them (ModelSpec::needs_weights).
+  std::shared_ptr<const std::span<const float>> weights = nullptr;
+  // The kind of each edge, below kind_count, in the order of edge ids; of models that need relations.
+  std::shared_ptr<const std::vector<uint32_t>> kinds = nullptr;
+  uint32_t kind_count = 0;
   unsigned threads = 1;
   // Backward also gives the gradients of the input rows; the first layer's input is then kept whole.
   bool input_gradients = false;
@@ -76,7 +81,7 @@ class GnnLayers {
   // The rate of all steps from now on; until it is called, the options' holds.
   virtual void SetLearningRate(double rate) = 0;
 
-  // kUnsupported of layers that a whole graph does not go through: GCN's whose norm asks for the degrees of neighbors.
+  // kUnsupported of layers that a whole graph does not go through: those that weigh messages.
   virtual Status CheckGraph() const = 0;
   // Layer `l` of a whole graph, without dropout. REQUIRES: CheckGraph, and as GraphLayer's.
   virtual GraphLayer ForGraph(uint32_t l, GraphOrder order) = 0;

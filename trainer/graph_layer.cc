@@ -45,9 +45,8 @@ Status GraphLayer::AddOwn(std::span<const float> rows, std::span<const float> me
   });
 }
 
-void GraphLayer::AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
-                         float* state) const {
-  layer_.AddList(sources, messages, list_size, state);
+void GraphLayer::AddList(const GraphList& list, const float* messages, float* state) const {
+  layer_.AddList(list, messages, state);
 }
 
 Status GraphLayer::Finish(std::span<float> states, std::span<float> outputs) {

@@ -39,6 +39,14 @@ struct GraphForm {
   bool operator==(const GraphForm&) const = default;
 };
 
+// What is added of a node's list: messages by number, each with the kind of its edge where kinds are told apart, of a list
+// that has `size` neighbors in all.
+struct GraphList {
+  std::span<const uint32_t> sources;
+  std::span<const uint32_t> kinds = {};
+  uint64_t size = 0;
+};
+
 class GraphLayer {
  public:
   using Activation = std::function<void(std::span<float> rows)>;
@@ -56,9 +64,8 @@ class GraphLayer {
   // `list_sizes` [n]: of all of a node's neighbors.
   Status AddOwn(std::span<const float> rows, std::span<const float> messages,
                 std::span<const uint64_t> list_sizes, std::span<float> states);
-  // Adds messages number `sources` to the state of a node that has `list_size` neighbors in all.
-  void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
-               float* state) const;
+  // Adds messages to the state of a node.
+  void AddList(const GraphList& list, const float* messages, float* state) const;
   // Fills `outputs` [n, out] from `states` [n, state], which then mean nothing.
   Status Finish(std::span<float> states, std::span<float> outputs);
 

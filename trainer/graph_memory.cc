@@ -10,7 +10,7 @@ namespace quarry {
 namespace {
 
 Status ForwardGraphLayer(GraphLayer layer, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
-                         std::vector<float>& rows) {
+                         std::span<const uint32_t> kinds, std::vector<float>& rows) {
   const GraphForm form = layer.form();
   const uint64_t nodes = indptr.size() - 1, tile = std::min<uint64_t>(TileRows(form.state), nodes);
   std::vector<float> made(form.raw ? 0 : nodes * form.message), states(tile * form.state);
@@ -29,8 +29,11 @@ Status ForwardGraphLayer(GraphLayer layer, std::span<const uint64_t> indptr, std
     layer.ForNodes(count, [&](uint64_t first, uint64_t end) {
       for (uint64_t i = first; i < end; i++) {
         if (sizes[i] == 0) continue;
-        layer.AddList(indices.subspan(indptr[begin + i], sizes[i]), messages.data(), sizes[i],
-                      of_tile.data() + i * form.state);
+        const uint64_t from = indptr[begin + i];
+        layer.AddList({.sources = indices.subspan(from, sizes[i]),
+                       .kinds = kinds.empty() ? kinds : kinds.subspan(from, sizes[i]),
+                       .size = sizes[i]},
+                      messages.data(), of_tile.data() + i * form.state);
       }
     });
     QUARRY_RETURN_IF_ERROR(
@@ -43,11 +46,11 @@ Status ForwardGraphLayer(GraphLayer layer, std::span<const uint64_t> indptr, std
 }  // namespace
 
 Status ForwardGraph(GnnLayers& layers, std::span<const uint64_t> indptr, std::span<const NodeId> indices,
-                    std::vector<float>& rows) {
+                    std::vector<float>& rows, std::span<const uint32_t> kinds) {
   QUARRY_RETURN_IF_ERROR(layers.CheckGraph());
   for (uint32_t l = 0; l < layers.layer_count(); l++) {
     QUARRY_RETURN_IF_ERROR(
-        ForwardGraphLayer(layers.ForGraph(l, GraphOrder::kProductLast), indptr, indices, rows));
+        ForwardGraphLayer(layers.ForGraph(l, GraphOrder::kProductLast), indptr, indices, kinds, rows));
   }
   return Status::Ok();
 }

@@ -156,7 +156,7 @@ class LayerRun {
         const uint32_t node = nodes[at];
         uint64_t last = at + 1;
         while (last < nodes.size() && nodes[last] == node) last++;
-        layer_.AddList(bucket.sources.subspan(at, last - at), messages, sizes_[node],
+        layer_.AddList({.sources = bucket.sources.subspan(at, last - at), .size = sizes_[node]}, messages,
                        states_.data() + uint64_t{node} * form_.state);
         at = last;
       }

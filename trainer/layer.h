@@ -131,10 +131,11 @@ struct LayerInput {
   std::span<const uint32_t> indptr, indices;
   uint32_t rows = 0;
   uint32_t source_rows = 0;
-  RowNorm norm = RowNorm::kNone;  // of the sources
-  MessageWeights weights;         // of rows that are summed
-  DropoutMask mask;               // of what the first layer is given
-  DropoutMask attention_mask;     // of coefficients
+  RowNorm norm = RowNorm::kNone;    // of the sources
+  MessageWeights weights;           // of rows that are summed
+  std::span<const uint32_t> kinds;  // by edge, of layers that tell relations apart
+  DropoutMask mask;                 // of what the first layer is given
+  DropoutMask attention_mask;       // of coefficients
   // The first layer's sources are features, wide and encoded: it decodes them by tiles, and may do so again for its
   // backward pass where it cannot keep them. `keeps` says that it must.
   bool first = false;
@@ -182,8 +183,7 @@ class Layer {
   virtual void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) = 0;
   virtual void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
                       std::span<const uint64_t> list_sizes, const torch::Tensor& states) = 0;
-  virtual void AddList(std::span<const uint32_t> sources, const float* messages, uint64_t list_size,
-                       float* state) const = 0;
+  virtual void AddList(const GraphList& list, const float* messages, float* state) const = 0;
   virtual Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) = 0;
 
   virtual uint64_t activation_bytes() const = 0;  // held now

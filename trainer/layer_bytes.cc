@@ -9,8 +9,9 @@
 namespace quarry {
 namespace {
 
-// Columns of what GatheredLayer multiplies.
+// Columns of what GatheredLayer and RgcnLayer multiply.
 uint64_t GatheredWidth(const ModelSpec& spec, const LayerBounds& layer) {
+  if (spec.model == GnnKind::kRgcn) return (uint64_t{spec.bases} + 1) * layer.in;
   return spec.model == GnnKind::kSage ? 2 * uint64_t{layer.in} : layer.in;
 }
 
@@ -29,7 +30,7 @@ uint64_t GatheredBytes(const ModelSpec& spec, const LayerBounds& layer) {
   const uint64_t width = GatheredWidth(spec, layer);
   const uint64_t input = GrownBytes(layer.rows * width);
   // What the block's messages count, of all layers; and what they count again, in the transposed block.
-  const bool weighs = spec.needs_degrees();
+  const bool weighs = spec.weighs_messages();
   const uint64_t weights = weighs && layer.first ? VectorBytes(layer.sources + layer.edges + layer.rows) : 0;
   if (layer.first) {
     return weights + std::min(input, std::max(kKeptInputBytes, GrownBytes(kTileRowsMin * width)));
@@ -48,15 +49,28 @@ uint64_t AttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
          2 * GrownBytes(members * heads) + VectorBytes(layer.sources + 2 * layer.edges + layer.rows);
 }
 
+// What is gathered, gradients of coefficients by piece, the transposed block with its edges, and the kinds of all edges,
+// which are as many as those of the first layer.
+uint64_t RelationBytes(const ModelSpec& spec, const LayerBounds& layer) {
+  const uint64_t pieces = CeilDiv(layer.rows, kKindPieceRows);
+  return GrownBytes(layer.rows * GatheredWidth(spec, layer)) + GrownBytes(pieces * layer.kinds * spec.bases) +
+         VectorBytes(layer.sources + 2 * layer.edges + layer.rows) +
+         (layer.first ? VectorBytes(layer.edges) : 0);
+}
+
 }  // namespace
 
 uint64_t LayerParameters(const ModelSpec& spec, const LayerBounds& layer) {
   if (spec.model == GnnKind::kGat) return (layer.in + 2) * HeadsWidth(spec, layer) + layer.out;
+  if (spec.model == GnnKind::kRgcn) {
+    return (GatheredWidth(spec, layer) + 1) * layer.out + uint64_t{layer.kinds} * spec.bases;
+  }
   const uint64_t gathered = (GatheredWidth(spec, layer) + 1) * layer.out;
   return spec.model == GnnKind::kGin ? gathered + (uint64_t{layer.out} + 1) * layer.out : gathered;
 }
 
 uint32_t LayerParameterCount(const ModelSpec& spec) {
+  if (spec.model == GnnKind::kRgcn) return 3;
   return spec.model == GnnKind::kGat || spec.model == GnnKind::kGin ? 4 : 2;
 }
 
@@ -66,6 +80,8 @@ uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer) {
       return AttentionBytes(spec, layer);
     case GnnKind::kGin:
       return GatheredBytes(spec, layer) + 2 * GrownBytes(layer.rows * layer.out);
+    case GnnKind::kRgcn:
+      return RelationBytes(spec, layer);
     case GnnKind::kSage:
     case GnnKind::kGcn:
       break;
@@ -77,6 +93,9 @@ GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrde
   if (spec.model == GnnKind::kGat) {
     const AttentionForm form{spec.heads, layer.last ? layer.out : layer.out / spec.heads, layer.last};
     return {.state = form.state(), .message = form.message(), .own_first = true};
+  }
+  if (spec.model == GnnKind::kRgcn) {
+    return {.state = static_cast<uint32_t>(GatheredWidth(spec, layer)), .message = layer.in, .raw = true};
   }
   const bool is_max = spec.model == GnnKind::kSage && spec.aggregator == Aggregator::kMax;
   const auto width = static_cast<uint32_t>(GatheredWidth(spec, layer));

@@ -11,6 +11,7 @@ namespace quarry {
 struct LayerBounds {
   uint32_t in = 0, out = 0;
   bool first = false, last = false;
+  uint32_t kinds = 0;  // of edges, of models that tell them apart
   uint64_t rows = 0, sources = 0, edges = 0;
 };
 

@@ -22,7 +22,9 @@ constexpr uint64_t kWeightStream = 6;
 // MRR to .2767 from .2801 (FB15k-237, 10 epochs), and on cora (dot, 5 % and 10 % held out) the MRR from .121
 // and .114 to .105 and .111: nodes of the batch are then the only ones that lack edges, which gives the
 // answers away.
-Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
+// `kinds`, where they are asked for: of each edge, its relation, or, taken from its head to its tail, as many as there are
+// relations behind that.
+Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data, std::vector<uint32_t>* kinds) {
   std::vector<uint64_t> indptr(data.node_count + 1);
   for (const Triple& edge : data.train) {
     indptr[edge.head]++;
@@ -31,9 +33,14 @@ Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data) {
   // indptr[v] is where v's list ends while it is filled from its end, and where it begins afterwards.
   for (uint64_t node = 1; node <= data.node_count; node++) indptr[node] += indptr[node - 1];
   std::vector<NodeId> neighbors(indptr.back());
+  if (kinds != nullptr) kinds->resize(indptr.back());
   for (const Triple& edge : data.train) {
-    neighbors[--indptr[edge.head]] = edge.tail;
-    neighbors[--indptr[edge.tail]] = edge.head;
+    const uint64_t at_head = --indptr[edge.head], at_tail = --indptr[edge.tail];
+    neighbors[at_head] = edge.tail;
+    neighbors[at_tail] = edge.head;
+    if (kinds == nullptr) continue;
+    (*kinds)[at_head] = static_cast<uint32_t>(data.relation_count) + edge.relation;
+    (*kinds)[at_tail] = edge.relation;
   }
   return Topology::FromMemory(std::move(indptr), neighbors);
 }
@@ -56,9 +63,15 @@ uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
          NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges(), true);
 }
 
+uint32_t KindsOf(uint64_t relations) { return static_cast<uint32_t>(2 * relations); }
+
 // The layers take `dim` floats and give as many.
-LayerBounds BoundsOf(const LinkTrainOptions& options, size_t l) {
-  return {.in = options.spec.dim, .out = options.spec.dim, .last = l + 1 == options.encoder_fanouts.size()};
+LayerBounds BoundsOf(const LinkTrainOptions& options, const LinkCounts& counts, size_t l) {
+  return {.in = options.spec.dim,
+          .out = options.spec.dim,
+          .first = l == 0 && options.encoder.needs_relations(),
+          .last = l + 1 == options.encoder_fanouts.size(),
+          .kinds = KindsOf(counts.relations)};
 }
 
 std::vector<uint32_t> WidthsOf(const LinkTrainOptions& options) {
@@ -67,12 +80,12 @@ std::vector<uint32_t> WidthsOf(const LinkTrainOptions& options) {
 
 // What the layers take between their passes, the first one's input whole, their outputs, and the parameters with
 // gradients, moments and what a step computes of them.
-uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) {
+uint64_t LayerBytes(const LinkTrainOptions& options, const LinkCounts& counts, const BlockBounds& bounds) {
   const size_t count = options.encoder_fanouts.size();
   uint64_t bytes = 0;
   for (size_t l = 0; l < count; l++) {
     const size_t hop = count - 1 - l;
-    LayerBounds layer = BoundsOf(options, l);
+    LayerBounds layer = BoundsOf(options, counts, l);
     layer.rows = bounds.hop_nodes[hop];
     layer.sources = l == 0 ? bounds.nodes : bounds.hop_nodes[hop + 1];
     layer.edges = bounds.hop_edges[hop];
@@ -85,12 +98,14 @@ uint64_t LayerBytes(const LinkTrainOptions& options, const BlockBounds& bounds) 
 }  // namespace
 
 LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
+                         std::shared_ptr<const std::vector<uint32_t>> kinds,
                          std::unique_ptr<GnnLayers> layers)
     : dim_(options.spec.dim),
       spec_(options.encoder),
       fanouts_(options.encoder_fanouts),
       sample_seed_(MixSeed(options.seed, kNeighborStream)),
       topology_(std::move(topology)),
+      kinds_(std::move(kinds)),
       layers_(std::move(layers)) {}
 
 Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, const LinkTrainOptions& options,
@@ -102,14 +117,23 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
                                   .threads = options.compute_threads,
                                   .input_gradients = true,
                                   .split_products = true};
+  const bool kinded = options.encoder.needs_relations();
+  if (kinded && by_parts) {
+    return Status(Code::kUsage,
+                  "an encoder rgcn asks for the relations of edges, and lists by parts have none");
+  }
   std::unique_ptr<Topology> topology;
   if (!by_parts) {
-    QUARRY_TRY(topology, NeighborsOf(data));
+    std::vector<uint32_t> kinds;
+    QUARRY_TRY(topology, NeighborsOf(data, kinded ? &kinds : nullptr));
+    if (kinded) layers_options.kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds));
+    layers_options.kind_count = kinded ? KindsOf(data.relation_count) : 0;
     QUARRY_RETURN_IF_ERROR(
         NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
   }
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers, GnnLayers::Make(layers_options));
-  return std::unique_ptr<LinkEncoder>(new LinkEncoder(options, std::move(topology), std::move(layers)));
+  return std::unique_ptr<LinkEncoder>(
+      new LinkEncoder(options, std::move(topology), layers_options.kinds, std::move(layers)));
 }
 
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
@@ -119,7 +143,8 @@ Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
         topology_ == nullptr
             ? NeighborSource{.lists = &step_lists_, .sides_apart = true, .direction = Direction::kBoth}
             : NeighborSource{.topology = topology_.get()};
-    QUARRY_TRY(neighborhood.sampler, NeighborSampler::Make(source, {.fanouts = fanouts_}));
+    QUARRY_TRY(neighborhood.sampler,
+               NeighborSampler::Make(source, {.fanouts = fanouts_, .edge_ids = kinds_ != nullptr}));
   }
   Block& block = neighborhood.block;
   QUARRY_RETURN_IF_ERROR(neighborhood.sampler->Sample(seeds, MixSeed(sample_seed_, batch), block));
@@ -152,7 +177,7 @@ Status LinkEncoder::Backward(const LinkNeighborhood& neighborhood, std::span<con
 
 Status LinkEncoder::EncodeAll(std::vector<float>& values) {
   return ForwardGraph(*layers_, topology_->indptr(Adjacency::kCsc), topology_->indices(Adjacency::kCsc),
-                      values);
+                      values, kinds_ == nullptr ? std::span<const uint32_t>() : *kinds_);
 }
 
 Result<std::unique_ptr<ScratchRows>> LinkEncoder::EncodeParts(
@@ -175,12 +200,12 @@ uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& count
 
 // Values and two moments of the parameters of each layer, with the number of floats before each array, behind the steps of
 // Adam and a byte (docs/format.md, "Training states").
-uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options) {
+uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
   if (options.encoder_fanouts.empty()) return 0;
   uint64_t bytes = sizeof(uint64_t) + 1;
   for (size_t l = 0; l < options.encoder_fanouts.size(); l++) {
     bytes += 3 * (LayerParameterCount(options.encoder) * sizeof(uint64_t) +
-                  LayerParameters(options.encoder, BoundsOf(options, l)) * sizeof(float));
+                  LayerParameters(options.encoder, BoundsOf(options, counts, l)) * sizeof(float));
   }
   return bytes;
 }
@@ -189,15 +214,19 @@ uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& cou
   if (options.encoder_fanouts.empty()) return 0;
   const BlockBounds bounds = BoundNeighborhood(options, counts, scored);
   const uint64_t flights = options.mode == AsyncMode::kSync ? 1 : options.batches_in_flight;
-  const uint64_t bytes = flights * NeighborhoodBytes(bounds) + LayerBytes(options, bounds) +
-                         scored * options.spec.dim * sizeof(float);
+  // Edge ids of the blocks, whose vectors double.
+  const bool kinded = options.encoder.needs_relations();
+  const uint64_t id_bytes = kinded ? 2 * bounds.edges() * sizeof(uint64_t) : 0;
+  const uint64_t bytes = flights * (NeighborhoodBytes(bounds) + id_bytes) +
+                         LayerBytes(options, counts, bounds) + scored * options.spec.dim * sizeof(float);
   if (counts.parts != nullptr) {
     const auto layers = static_cast<uint32_t>(options.encoder_fanouts.size());
     return bytes + EncodePartsBytes(*counts.parts, options.encoder, options.spec.dim, layers, 1);
   }
   const uint64_t neighbor_bytes = 2 * counts.train_edges * sizeof(NodeId);
+  const uint64_t kind_bytes = kinded ? 2 * counts.train_edges * sizeof(uint32_t) : 0;
   // While the lists are made, they are there twice.
-  return bytes + (counts.nodes + 1) * sizeof(uint64_t) + neighbor_bytes +
+  return bytes + (counts.nodes + 1) * sizeof(uint64_t) + kind_bytes + neighbor_bytes +
          IoBuffer::MappedBytes(neighbor_bytes) + counts.nodes * sizeof(RowId) +
          ForwardGraphBytes(options.encoder, WidthsOf(options), counts.nodes);
 }

@@ -41,8 +41,9 @@ struct LinkNeighborhood {
 
 class LinkEncoder {
  public:
-  // REQUIRES: fanouts, and that BLAS is set to one thread, as LinkDecoder does. kUsage names a bad fanout.
-  // Holds 8 bytes a node and 8 a training edge, but nothing of them `by_parts`.
+  // REQUIRES: fanouts, and that BLAS is set to one thread, as LinkDecoder does. kUsage names a bad fanout, and a model that
+  // tells relations apart `by_parts`. Holds 8 bytes a node and 8 a training edge (16 where relations are told apart), but
+  // nothing of them `by_parts`.
   static Result<std::unique_ptr<LinkEncoder>> Make(const LinkData& data, const LinkTrainOptions& options,
                                                    bool by_parts = false);
 
@@ -75,21 +76,24 @@ class LinkEncoder {
       const std::function<Status(std::span<const RowId>, std::span<float>)>& read_nodes,
       const std::function<Status(uint64_t done, uint64_t total)>& progress);
 
+  void SetLearningRate(double rate) { layers_->SetLearningRate(rate); }  // of all steps from now on
+
   // Weights, Adam's moments and steps. TakeState: kCorruption for bytes of an encoder of another shape.
   std::vector<std::byte> State() const { return layers_->State(); }
   Status TakeState(std::span<const std::byte> state) { return layers_->TakeState(state); }
 
  private:
   LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
-              std::unique_ptr<GnnLayers> layers);
+              std::shared_ptr<const std::vector<uint32_t>> kinds, std::unique_ptr<GnnLayers> layers);
   BatchView View(const LinkNeighborhood& neighborhood, std::span<const float> values) const;
 
   const uint32_t dim_;
   const ModelSpec spec_;
   const std::vector<uint32_t> fanouts_;
   const uint64_t sample_seed_;
-  const std::unique_ptr<Topology> topology_;  // of all training edges; null by parts
-  HeldLists step_lists_{Direction::kBoth};    // by parts: of what is held
+  const std::unique_ptr<Topology> topology_;                  // of all training edges; null by parts
+  const std::shared_ptr<const std::vector<uint32_t>> kinds_;  // of the topology's edges; null: not told apart
+  HeldLists step_lists_{Direction::kBoth};                    // by parts: of what is held
   const std::unique_ptr<GnnLayers> layers_;
 };
 
@@ -97,7 +101,7 @@ class LinkEncoder {
 uint64_t LinkInputNodes(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored);
 
 // The size of LinkEncoder::State; 0 without an encoder.
-uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options);
+uint64_t LinkEncoderStateBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 
 // The most that an encoder holds, with the neighborhoods of the batches in flight and the matrices of
 // EncodeAll, or what EncodeParts takes; 0 without one.

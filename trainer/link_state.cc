@@ -150,13 +150,14 @@ Status TakeRows(int64_t timestamp_max, StateReader& reader, EmbeddingTable& tabl
 }  // namespace
 
 std::string LinkSettings(const LinkData& data, const LinkTrainOptions& train) {
+  const std::string schedule = ScheduleSettings(train.schedule, train.schedule_epochs);
   return fmt::format(
       "--task link --decoder {} {} --dim {} --loss {} --margin {} --negatives {} --chunk {} --degree-share "
-      "{} --batch-size {} --optimizer {} --lr {} --valid-share {} --test-share {} --seed {}",
+      "{} --batch-size {} --optimizer {} --lr {} --valid-share {} --test-share {} --seed {}{}{}",
       DecoderName(train.spec.decoder), EncoderSettings(train), train.spec.dim, LinkLossName(train.spec.loss),
       train.spec.margin, train.negatives, train.chunk_edges, train.degree_share, train.batch_edges,
       OptimizerName(train.optimizer), train.optimizer_options.learning_rate, data.held_out.valid,
-      data.held_out.test, train.seed);
+      data.held_out.test, train.seed, schedule.empty() ? "" : " ", schedule);
 }
 
 std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const LinkCounts& counts) {
@@ -224,14 +225,14 @@ Status CheckPlace(const LinkState& state, uint64_t batches_before, uint64_t epoc
 }
 
 uint64_t LinkStateBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  uint64_t bytes = kVectorsBytes + LinkEncoderStateBytes(options);
+  uint64_t bytes = kVectorsBytes + LinkEncoderStateBytes(options, counts);
   for (const EmbeddingSpec& spec : LinkTableSpecs(options, counts)) bytes += TableStateBytes(spec);
   return bytes;
 }
 
 uint64_t LinkCheckpointBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
   // The encoder's is put together in bytes that double, and the last checkpoint's stays.
-  return LinkStateBytes(options, counts) + 3 * LinkEncoderStateBytes(options);
+  return LinkStateBytes(options, counts) + 3 * LinkEncoderStateBytes(options, counts);
 }
 
 uint64_t LinkStateBytes(const Manifest& manifest, const LinkTrainOptions& options) {

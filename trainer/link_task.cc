@@ -54,6 +54,7 @@ LinkTask::LinkTask(const LinkData& data, const LinkTrainOptions& options, Partit
       has_relations_(options.spec.relation_dim() > 0),
       order_(road == nullptr ? data.train.size() : 0),
       decoder_(options.spec, options.compute_threads),
+      optimizer_(options.optimizer_options),
       pool_(options.compute_threads) {
   if (road == nullptr) TakeEnds(data.train);
 }
@@ -81,6 +82,11 @@ uint64_t LinkTask::EdgesBefore(uint64_t batch) const {
 
 Status LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
   epoch_ = epoch;
+  const auto rate = [&](float first) {
+    return ScheduledRate(first, options_.schedule, options_.schedule_epochs, epoch);
+  };
+  optimizer_.learning_rate = static_cast<float>(rate(options_.optimizer_options.learning_rate));
+  if (encoder_) encoder_->SetLearningRate(rate(options_.encoder_learning_rate));
   progress_ = std::move(progress);
   loss_ = loss;
   edges_done_ = 0;
@@ -225,7 +231,7 @@ void LinkTask::Step(RowBlock& block, std::span<const float> gradients, uint32_t 
   const size_t dim = block.values.size() / rows, state_dim = block.state.size() / rows;
   const size_t parts = options_.compute_threads;
   for (size_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
-    OptimizerStep(options_.optimizer, options_.optimizer_options, gradients.subspan(row * dim, dim),
+    OptimizerStep(options_.optimizer, optimizer_, gradients.subspan(row * dim, dim),
                   std::span(block.values).subspan(row * dim, dim),
                   std::span(block.state).subspan(row * state_dim, state_dim));
   }

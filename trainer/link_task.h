@@ -43,6 +43,7 @@ class LinkTask final : public EmbeddingTask {
   uint64_t batch_count() const;
   // Edges of the epoch's batches before this one.
   uint64_t EdgesBefore(uint64_t batch) const;
+  float learning_rate() const { return optimizer_.learning_rate; }  // of the epoch
   double loss() const { return loss_; }  // sum over the edges of the epoch's batches and their sides
 
   // What is learned beside the tables (weights of an encoder and their optimizer's state; nothing without
@@ -92,6 +93,7 @@ class LinkTask final : public EmbeddingTask {
   Progress progress_;
   std::unique_ptr<LinkEncoder> encoder_;  // workers sample by it
   LinkDecoder decoder_;
+  OptimizerOptions optimizer_;  // with the epoch's rate
   TaskPool pool_;
   std::vector<float> node_gradients_, relation_gradients_;
   std::vector<float> output_gradients_;  // the encoder's

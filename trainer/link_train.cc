@@ -168,6 +168,7 @@ class LinkTrainer {
         place_.loss));
     edges_before = task_.EdgesBefore(place_.batches);
     while (place_.batches < task_.batch_count()) QUARRY_RETURN_IF_ERROR(TrainToCheckpoint());
+    report.learning_rate = task_.learning_rate();
     report.loss = place_.loss / static_cast<double>(total) / 2;
     report.edges = total - edges_before;
     report.stats = Since(before, pipeline_->stats());
@@ -277,6 +278,9 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
   QUARRY_RETURN_IF_ERROR(check(options.degree_share >= 0 && options.degree_share <= 1, "degree share",
                                options.degree_share, "from 0 to 1"));
   QUARRY_RETURN_IF_ERROR(check(std::isfinite(rate) && rate > 0, "learning rate", rate, "above 0"));
+  if (options.schedule != LearningSchedule::kConstant) {
+    QUARRY_RETURN_IF_ERROR(between("schedule epochs", options.schedule_epochs, 1, UINT32_MAX));
+  }
   QUARRY_RETURN_IF_ERROR(check(std::isfinite(options.init_scale) && options.init_scale >= 0, "init scale",
                                options.init_scale, "0 or more"));
   QUARRY_RETURN_IF_ERROR(between("epochs", options.epochs, 1, UINT32_MAX));
@@ -298,6 +302,7 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
       return Status(Code::kUsage,
                     "an encoder knows no degrees, which gcn's norm both takes: take norm right");
     }
+    if (options.encoder.needs_weights()) return Status(Code::kUsage, "an encoder knows no weights of edges");
     QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
                                  options.encoder.attention_dropout, "0: an encoder drops nothing"));
   }

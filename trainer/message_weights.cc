@@ -35,4 +35,31 @@ Status BlockWeights::Weigh(std::span<const uint32_t> degrees, const BatchView& b
   return Status::Ok();
 }
 
+Status BlockWeights::WeighEdges(std::span<const float> weights, bool means, bool with_self,
+                                const BatchView& batch, LayerWork& work) {
+  if (batch.edge_ids.size() != batch.indices.size()) {
+    return MakeStatus(Code::kInternal, "a batch of {} edges says of {} which they are, and they have weights",
+                      batch.indices.size(), batch.edge_ids.size());
+  }
+  const auto beyond = [&](uint64_t edge) { return edge >= weights.size(); };
+  if (const auto edge = std::ranges::find_if(batch.edge_ids, beyond); edge != batch.edge_ids.end()) {
+    return MakeStatus(Code::kInternal, "a batch has edge {}, and the model knows the weights of {} edges",
+                      *edge, weights.size());
+  }
+  ResizeVoid(edges_, batch.indices.size());
+  edges_.reserve(1);  // view() points somewhere although no node has a neighbor
+  ResizeVoid(selves_, batch.target_count());
+  work.ForRows(0, batch.target_count(), [&](uint32_t begin, uint32_t end) {
+    for (uint32_t v = begin; v < end; v++) {
+      const uint32_t first = batch.indptr[v], last = batch.indptr[v + 1];
+      float sum = with_self ? 1.0F : 0.0F;
+      for (uint32_t e = first; e < last; e++) sum += edges_[e] = weights[batch.edge_ids[e]];
+      const float share = !means ? 1.0F : sum > 0 ? 1.0F / sum : 0.0F;
+      selves_[v] = with_self ? share : 1.0F;  // apart, it is as it is
+      for (uint32_t e = first; e < last; e++) edges_[e] *= share;
+    }
+  });
+  return Status::Ok();
+}
+
 }  // namespace quarry

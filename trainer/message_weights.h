@@ -5,6 +5,12 @@
 //
 // Degrees are those of the whole graph. A drawn neighbor stands for deg(v) / drawn(v) of them, so that the row is, on
 // average over the samples, that of the whole list; where the whole list is drawn, it is exactly Kipf and Welling's.
+//
+// And of models that take what edges weigh (--edge-weights on), with w_e of the drawn edges of v:
+//
+//   SAGE, mean   sum of w_e h_u / sum of w_e      (0 where the edges weigh nothing)
+//   SAGE, sum    sum of w_e h_u
+//   GCN          (h_v + sum of w_e h_u) / (1 + sum of w_e)
 #pragma once
 
 #include <cstdint>
@@ -23,6 +29,11 @@ class BlockWeights {
  public:
   // Those of a batch; kInternal for a node that has no degree.
   Status Weigh(std::span<const uint32_t> degrees, const BatchView& batch, LayerWork& work);
+  // Those of a batch that has edge ids, by what each edge of the graph weighs. `means`: sums are divided by what was summed;
+  // `with_self`: to which the node itself belongs, with a weight of 1. kInternal for a batch without edge ids, or an edge
+  // beyond the weights.
+  Status WeighEdges(std::span<const float> weights, bool means, bool with_self, const BatchView& batch,
+                    LayerWork& work);
   // Of the last batch; nothing before there was one.
   MessageWeights view() const {
     return edges_.empty() && selves_.empty() ? MessageWeights()

@@ -25,9 +25,9 @@ bool TakeNumber(std::string_view text, Number& value, const Fits& fits) {
 
 constexpr ModelField kFields[] = {
     {.name = "model",
-     .help = "the graph neural network: GraphSAGE, GCN, GAT or GIN",
+     .help = "the graph neural network: GraphSAGE, GCN, GAT or GIN; rgcn is an --encoder alone",
      .only_of = std::nullopt,
-     .values = "sage, gcn, gat or gin",
+     .values = "sage, gcn, gat, gin or rgcn",
      .names = EnumNames<GnnKind>::kNames,
      .type = "NAME",
      .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.model)); },
@@ -72,6 +72,25 @@ constexpr ModelField kFields[] = {
            return TakeNumber(text, spec.attention_dropout,
                              [](double share) { return share >= 0 && share < 1; });
          }},
+    {.name = "bases",
+     .help = "rgcn: matrices that are added up to each relation's",
+     .only_of = GnnKind::kRgcn,
+     .values = "a number of bases from 1 to 64",
+     .type = "UINT",
+     .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.bases); },
+     .take =
+         [](std::string_view text, ModelSpec& spec) {
+           return TakeNumber(text, spec.bases,
+                             [](uint32_t bases) { return bases >= 1 && bases <= ModelSpec::kBasesMax; });
+         }},
+    {.name = "edge-weights",
+     .help = "sage (mean, sum) and gcn (norm right): a neighbor's row counts as much as its edge weighs",
+     .only_of = std::nullopt,
+     .values = "off or on",
+     .names = EnumNames<EdgeWeights>::kNames,
+     .type = "NAME",
+     .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.edge_weights)); },
+     .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.edge_weights); }},
 };
 
 }  // namespace
@@ -83,7 +102,8 @@ std::string ToSettings(const ModelSpec& spec) {
   std::string settings;
   for (const ModelField& field : kFields) {
     if (field.only_of && field.only_of != spec.model) continue;
-    const bool came_later = field.only_of == GnnKind::kSage || field.only_of == GnnKind::kGcn;
+    const bool came_later = field.only_of == GnnKind::kSage || field.only_of == GnnKind::kGcn ||
+                            field.name == std::string_view("edge-weights");
     if (came_later && field.text(spec) == field.text(by_default)) continue;
     settings += fmt::format("{}--{} {}", settings.empty() ? "" : " ", field.name, field.text(spec));
   }
@@ -95,6 +115,13 @@ Status CheckModel(const ModelSpec& spec, uint32_t layers, uint32_t hidden) {
     ModelSpec taken = spec;
     if (field.take(field.text(spec), taken)) continue;
     return MakeStatus(Code::kUsage, "{} is {}, but must be {}", field.name, field.text(spec), field.values);
+  }
+  const bool sums = (spec.model == GnnKind::kSage && spec.aggregator != Aggregator::kMax) ||
+                    (spec.model == GnnKind::kGcn && spec.gcn_norm == GcnNorm::kRight);
+  if (spec.needs_weights() && !sums) {
+    return MakeStatus(Code::kUsage,
+                      "edge-weights on is of sage's mean and sum, and of gcn's norm right, and this is {}",
+                      ToSettings(spec));
   }
   if (spec.model == GnnKind::kGat && layers > 1 && hidden % spec.heads != 0) {
     return MakeStatus(Code::kUsage,

@@ -9,6 +9,7 @@
 #include "gnn_layers.h"
 #include "matrix.h"
 #include "quarry/base/log.h"
+#include "targets.h"
 
 namespace quarry {
 namespace {
@@ -33,6 +34,7 @@ GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim
                           .row_norm = options.row_norm,
                           .seed = options.seed,
                           .degrees = options.degrees,
+                          .weights = options.weights,
                           .threads = options.torch_threads,
                           .split_products = split_products};
   layers.widths.assign(options.layers, options.hidden);
@@ -43,12 +45,19 @@ GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim
 
 class NodeModelImpl final : public NodeModel {
  public:
-  NodeModelImpl(std::unique_ptr<GnnLayers> layers, uint32_t class_count)
-      : layers_(std::move(layers)), class_count_(class_count) {}
+  NodeModelImpl(std::unique_ptr<GnnLayers> layers, NodeTask task, uint32_t class_count)
+      : layers_(std::move(layers)), task_(task), class_count_(class_count) {}
 
-  Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed) override {
+  Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed,
+                                 std::span<const float> targets) override {
     QUARRY_RETURN_IF_ERROR(layers_->Forward(batch, dropout_seed));
     float loss = 0;
+    if (task_ != NodeTask::kClasses) {
+      output_gradients_.resize(targets.size());
+      loss = TargetLoss(task_, layers_->output(), targets, class_count_, output_gradients_);
+      QUARRY_RETURN_IF_ERROR(layers_->Backward(batch, output_gradients_.data()));
+      return loss;
+    }
     torch::Tensor gradient;
     QUARRY_RETURN_IF_ERROR(GuardTorch([&] {
       gradient = Loss(batch.labels, loss);
@@ -94,7 +103,9 @@ class NodeModelImpl final : public NodeModel {
   }
 
   const std::unique_ptr<GnnLayers> layers_;
-  const uint32_t class_count_;
+  const NodeTask task_;
+  const uint32_t class_count_;  // columns of the output
+  std::vector<float> output_gradients_;
 };
 
 }  // namespace
@@ -103,9 +114,13 @@ uint32_t CountLabelled(std::span<const int64_t> labels) {
   return static_cast<uint32_t>(std::ranges::count_if(labels, [](int64_t label) { return label >= 0; }));
 }
 
-Result<float> NodeModel::TrainStep(const BatchView& batch, uint64_t dropout_seed) {
-  if (CountLabelled(batch.labels) == 0) return 0.0F;
-  QUARRY_TRY(const float loss, ComputeGradients(batch, dropout_seed));
+Result<float> NodeModel::TrainStep(const BatchView& batch, uint64_t dropout_seed,
+                                   std::span<const float> targets) {
+  const bool learns =
+      targets.empty() ? CountLabelled(batch.labels) > 0
+                      : CountTargeted(targets, static_cast<uint32_t>(targets.size() / batch.seed_count)) > 0;
+  if (!learns) return 0.0F;
+  QUARRY_TRY(const float loss, ComputeGradients(batch, dropout_seed, targets));
   QUARRY_RETURN_IF_ERROR(Step());
   return loss;
 }
@@ -118,7 +133,8 @@ Result<std::unique_ptr<NodeModel>> NodeModel::Make(const TrainOptions& options, 
   }));
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers,
              GnnLayers::Make(LayersOptions(options, feature_dim, class_count, split_products)));
-  return std::unique_ptr<NodeModel>(std::make_unique<NodeModelImpl>(std::move(layers), class_count));
+  return std::unique_ptr<NodeModel>(
+      std::make_unique<NodeModelImpl>(std::move(layers), options.task, class_count));
 }
 
 }  // namespace quarry

@@ -1,4 +1,4 @@
-// NodeModel: a model of node classification: GnnLayers, cross-entropy on top, and a step.
+// NodeModel: a model of nodes' classes or targets: GnnLayers, the loss of the task on top, and a step.
 //
 // One thread drives a model; LibTorch's threads work under it.
 #pragma once
@@ -29,17 +29,18 @@ class NodeModel {
                                                  uint32_t class_count, bool split_products = false);
   virtual ~NodeModel() = default;
 
-  // Forward and backward: leaves the gradients of the mean loss over the seeds whose label is not -1, and
-  // returns it. The dropout masks depend on `dropout_seed`. kUsage when the batch's hops are not the layers.
-  // REQUIRES: a seed has a label.
-  virtual Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed) = 0;
+  // Forward and backward: leaves the gradients of the mean loss over the seeds whose label is not -1 or, where the task is
+  // not that of classes, that have one of `targets` ([seeds, class_count]: targets.h), and returns it. The dropout masks
+  // depend on `dropout_seed`. kUsage when the batch's hops are not the layers. REQUIRES: there is such a seed.
+  virtual Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed,
+                                         std::span<const float> targets = {}) = 0;
   // One step of Adam, against the gradients.
   virtual Status Step() = 0;
   virtual void SetLearningRate(double rate) = 0;  // as GnnLayers'
-  // Both; 0 and no step when no seed has a label.
-  Result<float> TrainStep(const BatchView& batch, uint64_t dropout_seed);
+  // Both; 0 and no step when no seed has a label, or a target.
+  Result<float> TrainStep(const BatchView& batch, uint64_t dropout_seed, std::span<const float> targets = {});
 
-  // The logits [seeds, classes], without dropout; valid until the next call.
+  // The logits [seeds, classes], or what targets are held against, without dropout; valid until the next call.
   virtual Result<std::span<const float>> Predict(const BatchView& batch) = 0;
   // What the last layer was given of the seeds by the last Predict, [seeds, hidden]; valid until the next call.
   // REQUIRES: more than one layer.

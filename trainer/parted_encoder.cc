@@ -211,7 +211,7 @@ class PartsEncoder {
       for (uint64_t node = begin; node < end; node++) {
         const std::span<const uint32_t> neighbors = lists.Neighbors(static_cast<uint32_t>(node));
         if (neighbors.empty()) continue;
-        layer.AddList(neighbors, messages, sizes_[at + node],
+        layer.AddList({.sources = neighbors, .size = sizes_[at + node]}, messages,
                       states_.data() + (at + node) * layer.form().state);
       }
     });

@@ -9,6 +9,7 @@
 #include "node_model.h"
 #include "passes.h"
 #include "quarry/base/trace.h"
+#include "targets.h"
 #include "train_checkpoint.h"
 
 namespace quarry {
@@ -23,8 +24,11 @@ void Softmax(std::span<float> row) {
 
 class PredictorImpl final : public Predictor {
  public:
-  PredictorImpl(std::unique_ptr<NodeModel> model, const TrainOptions& options, uint32_t class_count)
+  PredictorImpl(std::unique_ptr<NodeModel> model, const TrainOptions& options, uint32_t class_count,
+                TargetScale scale)
       : model_(std::move(model)),
+        task_(options.task),
+        scale_(std::move(scale)),
         class_count_(class_count),
         layers_(options.layers),
         norm_(options.row_norm),
@@ -60,7 +64,7 @@ class PredictorImpl final : public Predictor {
         [&](NodeId first, std::span<const float> told) {
           nodes.resize(told.size() / width(rows));
           std::iota(nodes.begin(), nodes.end(), first);
-          return sink(nodes, rows == PredictedRows::kEmbeddings ? told : Probabilities(told));
+          return sink(nodes, rows == PredictedRows::kEmbeddings ? told : Scores(told));
         },
         [&](uint64_t done, uint64_t total) { return progress ? progress(done, total) : Status::Ok(); });
   }
@@ -69,28 +73,42 @@ class PredictorImpl final : public Predictor {
   Result<std::span<const float>> RowsOf(const BatchView& batch, PredictedRows rows) {
     QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch));
     if (rows == PredictedRows::kEmbeddings) return model_->embeddings();
-    return Probabilities(logits);
+    return Scores(logits);
   }
 
-  std::span<const float> Probabilities(std::span<const float> logits) {
-    probabilities_.assign(logits.begin(), logits.end());
-    for (size_t at = 0; at < probabilities_.size(); at += class_count_) {
-      Softmax(std::span(probabilities_).subspan(at, class_count_));
+  // What the outputs of the last layer say, by the task.
+  std::span<const float> Scores(std::span<const float> outputs) {
+    scores_.assign(outputs.begin(), outputs.end());
+    switch (task_) {
+      case NodeTask::kClasses:
+        for (size_t at = 0; at < scores_.size(); at += class_count_) {
+          Softmax(std::span(scores_).subspan(at, class_count_));
+        }
+        break;
+      case NodeTask::kRegression:
+        scale_.Unscale(scores_);
+        break;
+      case NodeTask::kMultiLabel:
+        for (float& score : scores_) score = 1 / (1 + std::exp(-score));
+        break;
     }
-    return probabilities_;
+    return scores_;
   }
 
   const std::unique_ptr<NodeModel> model_;
+  const NodeTask task_;
+  const TargetScale scale_;
   const uint32_t class_count_, layers_;
   const RowNorm norm_;
   const uint32_t hidden_;
-  std::vector<float> probabilities_;
+  std::vector<float> scores_;
 };
 
 // A model with the weights of the run's last checkpoint that were tested.
 struct TrainedModel {
   std::unique_ptr<NodeModel> model;
   uint32_t class_count = 0;
+  TargetScale scale;
 };
 
 Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, const TrainOptions& options,
@@ -99,14 +117,15 @@ Result<TrainedModel> OpenModel(TrainingStates& states, std::string_view run, con
   const auto explain = [&](const Status& status) {
     return MakeStatus(status.code(), "{}: run \"{}\": {}", states.path(), run, status.message());
   };
-  const Result<uint32_t> class_count = ClassCountOf(state);
+  const Result<uint32_t> class_count = ClassCountOf(state, options.task);
   if (!class_count.ok()) return explain(class_count.status());
-  TrainedModel trained{.model = nullptr, .class_count = *class_count};
+  TrainedModel trained{.model = nullptr, .class_count = *class_count, .scale = {}};
   QUARRY_TRY(trained.model, NodeModel::Make(options, feature_dim, *class_count, split_products));
-  TrainProgress progress{.class_count = *class_count};
+  TrainProgress progress{.task = options.task, .class_count = *class_count};
   if (const Status taken = DecodeTrainState(state, progress, *trained.model); !taken.ok())
     return explain(taken);
   trained.model->Restore();
+  trained.scale = std::move(progress.scale);
   return trained;
 }
 
@@ -117,7 +136,7 @@ Result<std::unique_ptr<Predictor>> Predictor::Open(TrainingStates& states, std::
                                                    bool split_products) {
   QUARRY_TRY(TrainedModel trained, OpenModel(states, run, options, feature_dim, split_products));
   return std::unique_ptr<Predictor>(
-      std::make_unique<PredictorImpl>(std::move(trained.model), options, trained.class_count));
+      std::make_unique<PredictorImpl>(std::move(trained.model), options, trained.class_count, trained.scale));
 }
 
 Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string_view run,

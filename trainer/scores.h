@@ -14,22 +14,35 @@ namespace quarry {
 
 class Scores {
  public:
-  explicit Scores(uint32_t class_count) : class_count_(class_count) {}
+  // `width`: of the outputs, classes or targets.
+  Scores(NodeTask task, uint32_t width) : task_(task), width_(width) {}
 
-  // Logits [labels, classes]; a label of -1 is not counted.
+  // Logits [labels, classes]; a label of -1 is not counted. Of classes.
   void Add(std::span<const float> logits, std::span<const int64_t> labels);
+  // Outputs and targets [seeds, width], both in the units of the targets; those that are NaN are not counted. Of the other
+  // tasks.
+  void AddTargets(std::span<const float> outputs, std::span<const float> targets);
   // Every trainer has the scores of all of them afterwards.
   Status Gather(Communicator& trainers);
-  // Nothing when no labelled node was scored.
+  // Nothing when no node with a label, or a target, was scored.
   std::optional<Evaluation> Evaluate() const;
 
  private:
-  const uint32_t class_count_;
+  static constexpr uint8_t kNoLabel = 2;  // in positive_
+
+  void EvaluateLabels(Evaluation& evaluation) const;
+
+  const NodeTask task_;
+  const uint32_t width_;
   uint64_t nodes_ = 0;
   uint64_t correct_ = 0;
-  // How much class 1 of two is preferred, and whether it is the label; empty for other numbers of classes.
+  // How much class 1 of two is preferred, and whether it is the label; empty for other numbers of classes. Of several
+  // labels, the logit of each of a node's, and whether it has it.
   std::vector<float> preference_;
   std::vector<uint8_t> positive_;
+  // Of regression: targets, and the errors' squares and sizes summed.
+  uint64_t targets_ = 0;
+  double squared_ = 0, absolute_ = 0;
 };
 
 }  // namespace quarry

@@ -13,6 +13,9 @@ inline constexpr uint64_t kKeptInputBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kTileBytes = uint64_t{8} << 20;
 inline constexpr uint32_t kTileRowsMin = 512;
 
+// Rows of a block whose gradients of coefficients by kind of edge are summed by themselves (rgcn_layer.h).
+inline constexpr uint32_t kKindPieceRows = 512;
+
 inline uint32_t TileRows(uint64_t row_floats) {
   return static_cast<uint32_t>(std::max<uint64_t>(kTileRowsMin, kTileBytes / (sizeof(float) * row_floats)));
 }

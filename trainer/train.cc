@@ -12,9 +12,11 @@
 #include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/trace.h"
+#include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
 #include "scores.h"
 #include "stream_totals.h"
+#include "targets.h"
 #include "train_checkpoint.h"
 
 namespace quarry {
@@ -43,7 +45,14 @@ Status CheckOptions(const TrainOptions& options) {
   }
   QUARRY_RETURN_IF_ERROR(
       check(finite_from(options.weight_decay, 0), "weight decay", options.weight_decay, "0 or more"));
+  if ((options.task == NodeTask::kClasses) != (options.targets == nullptr)) {
+    return MakeStatus(Code::kUsage, "task {} is trained {} targets", NameOf(options.task),
+                      options.targets == nullptr ? "on" : "on labels, and not on");
+  }
   QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, options.layers, options.hidden));
+  if (options.spec.needs_relations()) {
+    return Status(Code::kUsage, "model rgcn tells relations apart, and training on nodes knows of none");
+  }
   return check(options.torch_threads >= 1 && options.torch_threads <= 1024, "torch threads",
                options.torch_threads, "1 to 1024");
 }
@@ -87,24 +96,49 @@ class Trainer {
   }
 
   Status Prepare() {
-    class_count_ = road_.class_count();
-    if (class_count_ < 2) {
+    width_ = OutputsOf(options_, road_.class_count());
+    if (!on_targets() && width_ < 2) {
       return MakeStatus(Code::kInvalidArgument,
-                        "the database has labels of {} classes; training needs at least 2", class_count_);
+                        "the database has labels of {} classes; training needs at least 2", width_);
     }
     if (road_.feature_dim() == 0) {
       return MakeStatus(Code::kInvalidArgument, "the database has no node features to train on");
     }
-    train_count_ = road_.CountNodes(Split::kTrain);
-    if (train_count_ == 0) {
+    if (road_.CountNodes(Split::kTrain) == 0) {
       return MakeStatus(Code::kInvalidArgument,
                         "the database's split has no labelled training node; import one with --train");
     }
-    QUARRY_TRY(model_, NodeModel::Make(options_, road_.feature_dim(), class_count_));
-    progress_.class_count = class_count_;
+    QUARRY_RETURN_IF_ERROR(CheckJudging());
+    QUARRY_TRY(model_, NodeModel::Make(options_, road_.feature_dim(), width_));
+    progress_.task = options_.task;
+    progress_.class_count = width_;
     QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
+    const bool first = trainers_ == nullptr || trainers_->rank() == 0;
+    if (options_.task == NodeTask::kRegression && !run_.resume && first) {
+      QUARRY_RETURN_IF_ERROR(MeasureTargets());
+    }
     QUARRY_RETURN_IF_ERROR(TakeFirstWeights());
     seconds_before_ = progress_.summary.seconds;
+    return Status::Ok();
+  }
+
+  bool on_targets() const { return options_.task != NodeTask::kClasses; }
+
+  // Areas under curves ask for all outputs of a pass at once.
+  Status CheckJudging() const {
+    const uint64_t nodes = std::max(road_.CountNodes(Split::kValid), road_.CountNodes(Split::kTest));
+    const uint64_t bytes = on_targets() ? JudgingBytes(options_, width_, nodes) : 0;
+    if (bytes <= MemoryLimitBytes()) return Status::Ok();
+    return MakeStatus(Code::kOutOfBudget,
+                      "judging {} labels of {} nodes would take {}, and the machine or cgroup allows {}: "
+                      "put fewer nodes into the validation and test splits",
+                      width_, nodes, FormatBytes(bytes), FormatBytes(MemoryLimitBytes()));
+  }
+
+  Status MeasureTargets() {
+    const std::vector<NodeId> nodes = road_.TrainNodes();
+    const auto progress = [&](uint64_t done) { return Progress("reading targets", done, nodes.size()); };
+    QUARRY_TRY(progress_.scale, TargetScale::Measure(*options_.targets, nodes, progress));
     return Status::Ok();
   }
 
@@ -119,7 +153,8 @@ class Trainer {
 
   // All go on from what rank 0 has read.
   Status ShareCheckpoint() {
-    if (trainers_ == nullptr || (!run_.resume && run_.from.empty())) return Status::Ok();
+    if (trainers_ == nullptr) return Status::Ok();
+    if (!run_.resume && run_.from.empty() && options_.task != NodeTask::kRegression) return Status::Ok();
     const bool first = trainers_->rank() == 0;
     std::vector<std::byte> state;
     if (first) state = EncodeTrainState(progress_, *model_);
@@ -160,7 +195,8 @@ class Trainer {
   Status RunEpoch(uint32_t epoch) {
     EpochReport report;
     report.epoch = epoch;
-    report.learning_rate = LearningRateOf(options_, epoch);
+    report.learning_rate =
+        ScheduledRate(options_.learning_rate, options_.schedule, options_.schedule_epochs, epoch);
     model_->SetLearningRate(report.learning_rate);
     QUARRY_RETURN_IF_ERROR(TrainPass(report));
     const double valid_start = MonotonicSeconds();
@@ -197,6 +233,14 @@ class Trainer {
     summary.valid = report.valid;
   }
 
+  // The targets of a batch's seeds; none of classes.
+  Result<std::span<const float>> TargetsOf(const BatchView& view) {
+    if (!on_targets()) return std::span<const float>();
+    const ScopedSpan span("targets", view.index);
+    QUARRY_RETURN_IF_ERROR(ReadTargets(*options_.targets, options_.task, view.seeds(), targets_));
+    return std::span<const float>(targets_);
+  }
+
   Status TrainPass(EpochReport& report) {
     const double start = MonotonicSeconds();
     Result<std::unique_ptr<BatchStream>> started =
@@ -204,18 +248,24 @@ class Trainer {
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, started.status()));
     const std::unique_ptr<BatchStream> stream = std::move(started).value();
     std::array<double, 1> loss_sum = {0};
+    uint64_t seeds = 0;
     for (uint64_t done = 0;; done++) {
       StepShare share;
       const Status made = MakeShare(*stream, done, share, loss_sum[0], report);
       QUARRY_TRY(const StepShare total, Average(made, share));
       if (total.batches == 0) break;
+      seeds += total.seeds;
       const ScopedSpan span("step", done);
       const double step_start = MonotonicSeconds();
       if (total.seeds > 0) QUARRY_RETURN_IF_ERROR(model_->Step());
       report.compute_seconds += MonotonicSeconds() - step_start;
     }
     if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(trainers_->AllReduceSum(loss_sum));
-    report.loss = loss_sum[0] / static_cast<double>(train_count_);
+    if (seeds == 0) {
+      return MakeStatus(Code::kInvalidArgument, "none of the {} training nodes has a {}",
+                        road_.CountNodes(Split::kTrain), on_targets() ? "target" : "label");
+    }
+    report.loss = loss_sum[0] / static_cast<double>(seeds);
     if (!std::isfinite(report.loss)) {
       return MakeStatus(
           Code::kInvalidArgument,
@@ -238,11 +288,14 @@ class Trainer {
     const ScopedSpan span("compute", batch->index());
     const double start = MonotonicSeconds();
     const BatchView& view = batch->view();
-    share = {.batches = 1, .seeds = CountLabelled(view.labels)};
+    QUARRY_TRY(const std::span<const float> targets, TargetsOf(view));
+    share = {.batches = 1,
+             .seeds = on_targets() ? CountTargeted(targets, width_) : CountLabelled(view.labels)};
     if (share.seeds == 0) return Status::Ok();
+    progress_.scale.Scale(targets_);
     const uint64_t dropout_seed = MixSeed(options_.seed, report.epoch, view.index);
-    QUARRY_TRY(const float loss, model_->ComputeGradients(view, dropout_seed));
-    loss_sum += static_cast<double>(loss) * static_cast<double>(view.labels.size());
+    QUARRY_TRY(const float loss, model_->ComputeGradients(view, dropout_seed, targets));
+    loss_sum += static_cast<double>(loss) * static_cast<double>(share.seeds);
     report.compute_seconds += MonotonicSeconds() - start;
     return Status::Ok();
   }
@@ -254,11 +307,11 @@ class Trainer {
     return share;
   }
 
-  // Nothing when none of the split's nodes has a label. Trainers share the nodes, and all have the result.
+  // Nothing when none of the split's nodes has a label, or a target. Trainers share the nodes, and all have the result.
   Result<std::optional<Evaluation>> Evaluate(Split split, uint64_t pass, std::string_view phase,
                                              StreamStats& stats) {
     if (!road_.Serves(split) || road_.CountNodes(split) == 0) return std::optional<Evaluation>();
-    Scores scores(class_count_);
+    Scores scores(options_.task, width_);
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, ScoreAll(split, pass, phase, scores, stats)));
     if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(scores.Gather(*trainers_));
     return scores.Evaluate();
@@ -272,8 +325,15 @@ class Trainer {
       QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
       if (!batch) break;
       const ScopedSpan span("evaluate", batch->index());
-      QUARRY_TRY(const std::span<const float> logits, model_->Predict(batch->view()));
-      scores.Add(logits, batch->view().labels);
+      QUARRY_TRY(const std::span<const float> outputs, model_->Predict(batch->view()));
+      if (!on_targets()) {
+        scores.Add(outputs, batch->view().labels);
+        continue;
+      }
+      QUARRY_TRY(const std::span<const float> targets, TargetsOf(batch->view()));
+      outputs_.assign(outputs.begin(), outputs.end());
+      progress_.scale.Unscale(outputs_);
+      scores.AddTargets(outputs_, targets);
     }
     stats = stream->stats();
     return Status::Ok();
@@ -289,28 +349,12 @@ class Trainer {
   TrainProgress progress_;
   double start_ = 0;
   double seconds_before_ = 0;  // this call
-  uint32_t class_count_ = 0;
-  uint64_t train_count_ = 0;  // training nodes that have a label
+  uint32_t width_ = 0;         // classes, or columns of the targets
   std::unique_ptr<NodeModel> model_;
+  std::vector<float> targets_, outputs_;  // of the current batch
 };
 
 }  // namespace
-
-double LearningRateOf(const TrainOptions& options, uint32_t epoch) {
-  const uint32_t behind = epoch - 1;
-  switch (options.schedule) {
-    case LearningSchedule::kCosine: {
-      if (behind >= options.schedule_epochs) return 0;
-      constexpr double kPi = 3.14159265358979323846;
-      return options.learning_rate * (1 + std::cos(kPi * behind / options.schedule_epochs)) / 2;
-    }
-    case LearningSchedule::kStep:
-      return options.learning_rate * std::pow(0.1, behind / options.schedule_epochs);
-    case LearningSchedule::kConstant:
-      break;
-  }
-  return options.learning_rate;
-}
 
 Result<TrainSummary> Train(Road& road, const TrainOptions& options, const TrainCallbacks& callbacks,
                            const TrainRun& run, Communicator* trainers) {

@@ -10,38 +10,63 @@
 namespace quarry {
 namespace {
 
-constexpr uint32_t kNodeTask = 1;
 constexpr uint32_t kVersion = 1;
+
+// As states number them: link prediction's is 2.
+uint32_t StateTaskOf(NodeTask task) {
+  switch (task) {
+    case NodeTask::kRegression:
+      return 3;
+    case NodeTask::kMultiLabel:
+      return 4;
+    case NodeTask::kClasses:
+      break;
+  }
+  return 1;
+}
+
+// Of the task's own metrics: regression has no accuracy, and of several labels it is a micro-F1.
+double FirstMetricOf(const Evaluation& evaluation) {
+  if (evaluation.rmse) return *evaluation.rmse;
+  return evaluation.micro_f1.value_or(evaluation.accuracy);
+}
+std::optional<double> SecondMetricOf(const Evaluation& evaluation) {
+  return evaluation.mae ? evaluation.mae : evaluation.auc;
+}
 
 void PutEvaluation(const std::optional<Evaluation>& evaluation, StateWriter& writer) {
   const Evaluation value = evaluation.value_or(Evaluation{});
   writer.Put(uint8_t{evaluation.has_value()});
   writer.Put(value.nodes);
-  writer.Put(value.accuracy);
-  writer.Put(uint8_t{value.auc.has_value()});
-  writer.Put(value.auc.value_or(0));
+  writer.Put(FirstMetricOf(value));
+  writer.Put(uint8_t{SecondMetricOf(value).has_value()});
+  writer.Put(SecondMetricOf(value).value_or(0));
 }
 
-std::optional<Evaluation> GetEvaluation(StateReader& reader) {
+std::optional<Evaluation> GetEvaluation(NodeTask task, StateReader& reader) {
   const bool there = reader.Get<uint8_t>() != 0;
   Evaluation value;
   value.nodes = reader.Get<uint64_t>();
-  value.accuracy = reader.Get<double>();
-  const bool has_auc = reader.Get<uint8_t>() != 0;
-  const double auc = reader.Get<double>();
-  if (has_auc) value.auc = auc;
+  const double first = reader.Get<double>();
+  const bool has_second = reader.Get<uint8_t>() != 0;
+  const double second = reader.Get<double>();
+  (task == NodeTask::kRegression ? value.mae : value.auc) = has_second ? std::optional(second) : std::nullopt;
+  if (task == NodeTask::kRegression) value.rmse = first;
+  if (task == NodeTask::kMultiLabel) value.micro_f1 = first;
+  if (task == NodeTask::kClasses) value.accuracy = first;
   return there ? std::optional(value) : std::nullopt;
 }
 
 // What stands in front: the task, the version, and the number of classes, which comes back.
-Result<uint32_t> ReadHead(StateReader& reader) {
+Result<uint32_t> ReadHead(StateReader& reader, NodeTask expected) {
   const auto task = reader.Get<uint32_t>();
   const auto version = reader.Get<uint32_t>();
   const auto class_count = reader.Get<uint32_t>();
   QUARRY_RETURN_IF_ERROR(reader.status());
-  if (task != kNodeTask) {
-    return MakeStatus(Code::kCorruption, "the state is of task {}, not of node classification ({})", task,
-                      kNodeTask);
+  if (task != StateTaskOf(expected)) {
+    return MakeStatus(Code::kCorruption, "the state is of task {}, not of {} ({})", task,
+                      expected == NodeTask::kClasses ? "node classification" : NameOf(expected),
+                      StateTaskOf(expected));
   }
   if (version != kVersion) {
     return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
@@ -55,9 +80,13 @@ Result<uint32_t> ReadHead(StateReader& reader) {
 std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const NodeModel& model) {
   const TrainSummary& summary = progress.summary;
   StateWriter writer;
-  writer.Put(kNodeTask);
+  writer.Put(StateTaskOf(progress.task));
   writer.Put(kVersion);
   writer.Put(progress.class_count);
+  if (progress.task == NodeTask::kRegression) {
+    writer.PutFloats(progress.scale.mean);
+    writer.PutFloats(progress.scale.deviation);
+  }
   writer.Put(summary.epochs);
   writer.Put(summary.best_epoch);
   writer.Put(progress.epochs_since_best);
@@ -71,24 +100,31 @@ std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const Nod
   return writer.Take();
 }
 
-Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes) {
+Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes, NodeTask task) {
   StateReader reader(bytes);
-  return ReadHead(reader);
+  return ReadHead(reader, task);
 }
 
 Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, NodeModel& model) {
   StateReader reader(bytes);
-  QUARRY_TRY(const uint32_t class_count, ReadHead(reader));
+  QUARRY_TRY(const uint32_t class_count, ReadHead(reader, progress.task));
   if (class_count != progress.class_count) {
-    return MakeStatus(Code::kInvalidArgument, "the model tells {} classes, and the labels are of {} now",
-                      class_count, progress.class_count);
+    const bool classes = progress.task == NodeTask::kClasses;
+    return MakeStatus(Code::kInvalidArgument, "the model tells {} {}, and the {} are of {} now", class_count,
+                      classes ? "classes" : "columns", classes ? "labels" : "targets", progress.class_count);
+  }
+  if (progress.task == NodeTask::kRegression) {
+    for (std::vector<float>* const values : {&progress.scale.mean, &progress.scale.deviation}) {
+      values->resize(class_count);
+      reader.GetFloats("a scale of targets", *values);
+    }
   }
   TrainSummary& summary = progress.summary;
   summary.epochs = reader.Get<uint32_t>();
   summary.best_epoch = reader.Get<uint32_t>();
   progress.epochs_since_best = reader.Get<uint32_t>();
   summary.best_loss = reader.Get<double>();
-  summary.valid = GetEvaluation(reader);
+  summary.valid = GetEvaluation(progress.task, reader);
   summary.seconds = reader.Get<double>();
   summary.train_seconds = reader.Get<double>();
   for (const auto count : kStreamCounts) summary.stats.*count = reader.Get<uint64_t>();

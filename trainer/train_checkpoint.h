@@ -1,4 +1,4 @@
-// Checkpoints of node classification: when they are taken, and the state in them as bytes (docs/format.md,
+// Checkpoints of training on nodes: when they are taken, and the state in them as bytes (docs/format.md,
 // "Training states").
 #pragma once
 
@@ -11,22 +11,25 @@
 #include "node_model.h"
 #include "quarry/base/status.h"
 #include "quarry/trainer/train.h"
+#include "targets.h"
 
 namespace quarry {
 
 // Where a training stands at the end of an epoch, beside its model.
 struct TrainProgress {
-  uint32_t class_count = 0;  // number of label classes
+  NodeTask task = NodeTask::kClasses;
+  uint32_t class_count = 0;  // number of label classes, or columns of the targets
   TrainSummary summary;      // covers the epochs so far
   uint32_t epochs_since_best = 0;
+  TargetScale scale;  // of regression
 };
 
 // REQUIRES: the model's best weights are set aside.
 std::vector<std::byte> EncodeTrainState(const TrainProgress& progress, const NodeModel& model);
-// How many classes the model of such a state tells apart. kCorruption for bytes of no such state, or of another task;
-// kUnsupported for the state of a later Quarry.
-Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes);
-// REQUIRES: progress.class_count, as the database has it now. kInvalidArgument when that has changed,
+// How many classes the model of such a state tells apart, or how many columns of targets it gives. kCorruption for bytes of
+// no such state, or of another task than `task`; kUnsupported for the state of a later Quarry.
+Result<uint32_t> ClassCountOf(std::span<const std::byte> bytes, NodeTask task);
+// REQUIRES: progress.task and class_count, as the database has it now. kInvalidArgument when that has changed,
 // kCorruption when the bytes are no such state, or of a model of another shape.
 Status DecodeTrainState(std::span<const std::byte> bytes, TrainProgress& progress, NodeModel& model);
 

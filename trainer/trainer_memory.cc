@@ -7,8 +7,22 @@
 
 namespace quarry {
 
+uint32_t OutputsOf(const TrainOptions& options, uint32_t class_count) {
+  return options.targets != nullptr ? options.targets->dim() : class_count;
+}
+
+// Scores and truths of all outputs, of those of one label once more, and their order.
+uint64_t JudgingBytes(const TrainOptions& options, uint32_t class_count, uint64_t nodes) {
+  constexpr uint64_t kScored = sizeof(float) + sizeof(uint8_t);
+  const uint64_t width = OutputsOf(options, class_count);
+  if (options.task == NodeTask::kRegression || (options.task == NodeTask::kClasses && width != 2)) return 0;
+  const uint64_t listed = options.task == NodeTask::kClasses ? 1 : width;
+  return nodes * (2 * listed * kScored + kScored + sizeof(uint32_t));
+}
+
 uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim, uint32_t class_count,
                               const BlockBounds& block, bool checkpoints) {
+  class_count = OutputsOf(options, class_count);
   // Code and libraries, and what OpenBLAS and OpenMP keep for a thread: training on a tiny graph peaks at 195
   // MiB with two threads, 20 MiB of which are the engine's.
   constexpr uint64_t kRuntimeBytes = 208 * kMiB;
@@ -47,7 +61,7 @@ Status CheckTrainerMemory(const TrainOptions& options, uint32_t feature_dim, uin
   };
   const uint64_t bytes = bytes_of(class_count);
   if (bytes + engine_bytes <= limit_bytes) return Status::Ok();
-  if (bytes_of(2) + engine_bytes > limit_bytes) {
+  if (options.targets != nullptr || bytes_of(2) + engine_bytes > limit_bytes) {
     return MakeStatus(
         Code::kOutOfBudget,
         "training would take {} beside the engine's {}, and the machine or cgroup allows {}: lower "

@@ -114,11 +114,9 @@ std::optional<size_t> PlaceOf(const CLI::App& verb, std::string_view argument) {
 
 // What the value of an option names.
 Named NamedByOption(std::string_view option) {
-  constexpr std::pair<std::string_view, Named> kOptions[] = {{"--layout", Named::kLayouts},
-                                                             {"--run", Named::kRuns},
-                                                             {"--from", Named::kRuns},
-                                                             {"--table", Named::kTables},
-                                                             {"--partitioning", Named::kPartitionings}};
+  constexpr std::pair<std::string_view, Named> kOptions[] = {
+      {"--layout", Named::kLayouts}, {"--run", Named::kRuns},      {"--from", Named::kRuns},
+      {"--table", Named::kTables},   {"--target", Named::kTables}, {"--partitioning", Named::kPartitionings}};
   for (const auto& [name, named] : kOptions) {
     if (name == option) return named;
   }

@@ -112,7 +112,7 @@ Status Run(ImportArguments& arguments) {
 constexpr const char* kFooter = R"(SOURCE is one of
   a folder   edges.npy [2, E] or [E, 2] (or .npz .csv .tsv .txt, each text also .gz; or edges_<relation>.npy),
              features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
-             train_idx.npy, valid_idx.npy, test_idx.npy, edge_weights.npy [E], metadata.yaml; all but the
+             targets.npy [N, K], train_idx.npy, valid_idx.npy, test_idx.npy, edge_weights.npy [E], metadata.yaml; all but the
              edges may be absent
   a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/
   a folder   MAG240M, or a size of IGB: processed/paper/, processed/paper__cites__paper/edge_index.npy
@@ -159,6 +159,8 @@ void AddImport(CLI::App& app, Action& action) {
   verb->add_flag("--bf16", hints.u2_is_bfloat16, "two-byte unsigned features are bfloat16");
   verb->add_option("--edges", hints.edges, "file to take the edges from");
   verb->add_option("--features", hints.features, "file to take the features from");
+  verb->add_option("--targets", hints.targets,
+                   "file to take the targets from, which `quarry train --target target` learns");
   verb->add_option("--labels", hints.labels, "file to take the labels from");
   verb->add_option("--train", hints.train, "file with the training nodes: ids, or a mask");
   verb->add_option("--valid", hints.valid, "file with the validation nodes");

@@ -33,10 +33,9 @@ std::string RowsOf(const Points& points) {
 
 // A panel for each of these that a run has: loss always, then what the run is validated by.
 constexpr std::pair<const char*, const char*> kTrainingPanels[] = {
-    {"loss", "training loss"},
-    {"valid_accuracy", "validation accuracy"},
-    {"valid_auc", "validation AUC"},
-    {"valid_mrr", "validation MRR (filtered)"}};
+    {"loss", "training loss"},         {"valid_accuracy", "validation accuracy"},
+    {"valid_auc", "validation AUC"},   {"valid_micro_f1", "validation micro-F1"},
+    {"valid_rmse", "validation RMSE"}, {"valid_mrr", "validation MRR (filtered)"}};
 
 Result<Points> ReadCurve(const std::vector<JsonObject>& run, const char* field) {
   Points curve;

@@ -23,18 +23,19 @@
 #include "server_address.h"
 #include "train_node.h"
 #include "train_run.h"
+#include "train_targets.h"
 
 namespace quarry::cli {
 namespace {
 
-enum class What : uint8_t { kClasses, kScores, kEmbeddings };
+enum class What : uint8_t { kClasses, kScores, kValues, kEmbeddings };
 enum class Inference : uint8_t { kSampled, kLayers };
 
 struct PredictArguments {
   std::string path, run = "node", split, nodes, out, ids, table, memory;
   LayoutFlags road;  // what differs from the run's
   bool has_fanouts = false, has_batch_size = false;
-  What what = What::kClasses;
+  std::optional<What> what;  // nothing: what the run's task tells
   Inference inference = Inference::kSampled;
   unsigned torch_threads = 0;
   bool overwrite = false;
@@ -45,6 +46,7 @@ struct PredictReport {
   uint64_t nodes = 0;
   uint64_t labelled = 0;  // nodes among them that have a label
   uint64_t correct = 0;   // labelled nodes whose likeliest class it is
+  TargetErrors errors;    // of regression
   GraphPass pass;         // of --inference layers
 };
 
@@ -58,11 +60,17 @@ class Prediction {
     states_ = StatesOf(*store_, arguments_.path);
     QUARRY_TRY(const TrainedShape shape, ShapeOfRun(manifest_, *states_, arguments_.run));
     trained_ = shape.trained;
+    QUARRY_TRY(what_, WhatIsTold());
     QUARRY_RETURN_IF_ERROR(Merge());
+    QUARRY_TRY(const MemoryBudget::Reservation target_room, OpenTargetsToJudge());
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, manifest_.node_count, spec_.direction, trained_.train));
+    QUARRY_RETURN_IF_ERROR(AskForEdges(trained_.train.spec, store_->database() == nullptr, spec_));
+    if (spec_.edge_ids && !by_layers()) {
+      QUARRY_RETURN_IF_ERROR(TakeWeights(*store_->database(), spec_.topology, trained_.train));
+    }
     QUARRY_TRY(predictor_,
                Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim, by_layers()));
-    if (arguments_.what == What::kEmbeddings && predictor_->width(PredictedRows::kEmbeddings) == 0) {
+    if (what_ == What::kEmbeddings && predictor_->width(PredictedRows::kEmbeddings) == 0) {
       return MakeStatus(Code::kUsage,
                         "run \"{}\" has one layer, and below it are the features themselves: there are "
                         "no embeddings",
@@ -85,13 +93,39 @@ class Prediction {
     return report_;
   }
 
-  uint64_t width() const { return arguments_.what == What::kClasses ? 1 : predictor_->width(Rows()); }
+  uint64_t width() const { return what_ == What::kClasses ? 1 : predictor_->width(Rows()); }
 
  private:
   bool by_layers() const { return arguments_.inference == Inference::kLayers; }
 
+  // What values are held against, while the table is there; and room for them beside a road.
+  Result<MemoryBudget::Reservation> OpenTargetsToJudge() {
+    const std::string& target = trained_.target;
+    const uint64_t bytes = TargetRoom(manifest_, target, spec_.batch_size);
+    if (trained_.train.task != NodeTask::kRegression || bytes == 0) return MemoryBudget::Reservation();
+    QUARRY_TRY(trained_.train.targets, OpenTargets(*store_, manifest_, target));
+    if (store_->database() == nullptr) return MemoryBudget::Reservation();
+    return store_->database()->budget().Reserve(bytes, "targets of batches");
+  }
+
+  // Each task has its own answer.
+  Result<What> WhatIsTold() const {
+    const NodeTask task = trained_.train.task;
+    const What own = task == NodeTask::kClasses      ? What::kClasses
+                     : task == NodeTask::kRegression ? What::kValues
+                                                     : What::kScores;
+    const What asked = arguments_.what.value_or(own);
+    if (asked == own || asked == What::kEmbeddings) return asked;
+    if (asked == What::kScores && task == NodeTask::kClasses) return asked;
+    return MakeStatus(Code::kUsage, "run \"{}\" has the task {}, which tells {}: leave --what out",
+                      arguments_.run, quarry::NameOf(task),
+                      task == NodeTask::kClasses      ? "classes and their scores"
+                      : task == NodeTask::kRegression ? "values"
+                                                      : "the score of each label");
+  }
+
   PredictedRows Rows() const {
-    return arguments_.what == What::kEmbeddings ? PredictedRows::kEmbeddings : PredictedRows::kScores;
+    return what_ == What::kEmbeddings ? PredictedRows::kEmbeddings : PredictedRows::kScores;
   }
 
   // The run's samples, but for what was asked for.
@@ -120,11 +154,10 @@ class Prediction {
                         "its folder once the server is gone, or leave the option out",
                         arguments_.path);
     }
-    if (trained_.train.spec.needs_degrees()) {
+    if (trained_.train.spec.weighs_messages()) {
       return MakeStatus(
-          Code::kUnsupported,
-          "run \"{}\" has --gcn-norm both, which --inference layers does not: leave the option out",
-          arguments_.run);
+          Code::kUnsupported, "run \"{}\" has {}, which --inference layers does not: leave the option out",
+          arguments_.run, trained_.train.spec.needs_degrees() ? "--gcn-norm both" : "--edge-weights on");
     }
     if (!spec_.weighted) return Status::Ok();
     return MakeStatus(
@@ -184,7 +217,7 @@ class Prediction {
 
   Result<std::unique_ptr<PredictOutput>> OpenOutput(uint64_t rows) {
     if (arguments_.table.empty()) {
-      const bool classes = arguments_.what == What::kClasses;
+      const bool classes = what_ == What::kClasses;
       QUARRY_TRY(NpyFile file,
                  NpyFile::Create(arguments_.out, classes ? ElementType::kInt64 : ElementType::kFloat32, rows,
                                  classes ? 0 : width()));
@@ -277,7 +310,12 @@ class Prediction {
       const std::vector<int64_t> numbers(nodes.begin(), nodes.end());
       QUARRY_RETURN_IF_ERROR(ids_->Append(std::as_bytes(std::span(numbers))));
     }
-    if (arguments_.what == What::kEmbeddings) return output.Append(nodes, rows);
+    if (what_ == What::kEmbeddings) return output.Append(nodes, rows);
+    if (trained_.train.task != NodeTask::kClasses) {
+      TargetRows* const targets = trained_.train.targets.get();  // null: the table is gone
+      if (targets != nullptr) QUARRY_RETURN_IF_ERROR(report_.errors.Add(*targets, nodes, rows));
+      return output.Append(nodes, rows);
+    }
     const std::span<const int64_t> labels = road_ ? road_->labels() : properties_.labels;
     const size_t width = predictor_->class_count();
     std::vector<float> classes;
@@ -288,7 +326,7 @@ class Prediction {
       ++report_.labelled;
       report_.correct += static_cast<int64_t>(classes.back()) == labels[nodes[i]] ? 1 : 0;
     }
-    return output.Append(nodes, arguments_.what == What::kClasses ? std::span<const float>(classes) : rows);
+    return output.Append(nodes, what_ == What::kClasses ? std::span<const float>(classes) : rows);
   }
 
   PredictArguments& arguments_;
@@ -296,6 +334,7 @@ class Prediction {
   Manifest manifest_;
   std::unique_ptr<TrainingStates> states_;
   TrainedNode trained_;
+  What what_ = What::kClasses;
   RoadSpec spec_;
   std::unique_ptr<Predictor> predictor_;
   std::unique_ptr<client::Snapshot> snapshot_;
@@ -345,6 +384,7 @@ Status RunPredict(PredictArguments& arguments) {
                                    {"columns", prediction.width()},
                                    {"labelled_nodes", report.labelled}};
     if (scored) json["accuracy"] = accuracy;
+    if (report.errors.count > 0) json["rmse"] = report.errors.Rmse();
     if (arguments.inference == Inference::kLayers) {
       const LayerPass sum = report.pass.Sum();
       json["layers"] = {{"ranges", sum.ranges},
@@ -359,7 +399,10 @@ Status RunPredict(PredictArguments& arguments) {
     return Status::Ok();
   }
   Print("{}: {} rows of {} in {:.2f} s{}\n", where, report.nodes, prediction.width(), seconds,
-        scored ? fmt::format("; accuracy {:.4f} on {} labelled nodes", accuracy, report.labelled) : "");
+        scored ? fmt::format("; accuracy {:.4f} on {} labelled nodes", accuracy, report.labelled)
+        : report.errors.count > 0
+            ? fmt::format("; RMSE {:.4g} on {} targets", report.errors.Rmse(), report.errors.count)
+            : "");
   if (arguments.inference == Inference::kLayers) PrintPass(report.pass);
   return Status::Ok();
 }
@@ -382,10 +425,14 @@ void AddPredict(CLI::App& app, Action& action) {
                    "file with the nodes, in the order of the rows: .npy, .npz, .csv")
       ->type_name("FILE")
       ->excludes(split);
-  AddChoice<What>(
+  AddChoice<std::optional<What>>(
       verb, "--what", arguments->what,
-      {{"classes", What::kClasses}, {"scores", What::kScores}, {"embeddings", What::kEmbeddings}},
-      "the likeliest class (default), the probability of each class, or what the last layer is given");
+      {{"classes", What::kClasses},
+       {"scores", What::kScores},
+       {"values", What::kValues},
+       {"embeddings", What::kEmbeddings}},
+      "the likeliest class (default), the probability of each class or label, the values of regression "
+      "(default there), or what the last layer is given");
   AddChoice<Inference>(verb, "--inference", arguments->inference,
                        {{"sampled", Inference::kSampled}, {"layers", Inference::kLayers}},
                        "over sampled neighbors (default), or layer by layer over all nodes and all of their "

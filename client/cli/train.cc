@@ -18,6 +18,7 @@
 #include "train_choice.h"
 #include "train_link.h"
 #include "train_node.h"
+#include "train_targets.h"
 #include "usage.h"
 
 namespace quarry::cli {
@@ -101,18 +102,35 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
                       train.layers, spec.fanouts.size());
   }
   QUARRY_RETURN_IF_ERROR(CheckModel(train.spec, train.layers, train.hidden));
-  if (train.schedule == LearningSchedule::kConstant && train.schedule_epochs > 0) {
-    return Status(Code::kUsage, "--schedule-epochs is of --schedule cosine and step, and this is constant");
+  if (train.spec.needs_relations()) {
+    return Status(
+        Code::kUsage,
+        "--model rgcn tells relations apart, and training on nodes knows of none: it is an --encoder of "
+        "--task link");
   }
-  if (train.schedule != LearningSchedule::kConstant && train.schedule_epochs == 0) {
-    const bool falls = train.schedule == LearningSchedule::kCosine;
-    train.schedule_epochs = falls ? train.epochs : (train.epochs - 1) / 3 + 1;
+  QUARRY_RETURN_IF_ERROR(FinishSchedule(train.schedule, train.epochs, train.schedule_epochs));
+  QUARRY_RETURN_IF_ERROR(CheckTarget(train.task, arguments.target));
+  if (train.task != NodeTask::kClasses && arguments.parts) {
+    return Status(Code::kUsage,
+                  "--road partitioned brings labels with nodes and no other targets: take another road");
   }
   if (train.spec.needs_degrees() && arguments.parts) {
     return Status(
         Code::kUsage,
         "--gcn-norm both holds a number for each node of the graph, and --road partitioned holds nothing "
         "of each node: take another road, or --gcn-norm right");
+  }
+  const bool remote = arguments.workers.count > 1 || IsServerAddress(arguments.path);
+  QUARRY_RETURN_IF_ERROR(AskForEdges(train.spec, remote, spec));
+  if (spec.edge_ids) {
+    const bool other = arguments.given_road.value_or(RoadKind::kLive) != RoadKind::kLive;
+    if (arguments.parts || arguments.plan || !arguments.layout.empty() || other) {
+      return Status(
+          Code::kUsage,
+          "--edge-weights on asks which edges a batch has, and those of the live road alone say so: "
+          "take --road live");
+    }
+    arguments.given_road = RoadKind::kLive;
   }
   spec.seed = train.seed;
   arguments.road.spec = spec;
@@ -121,11 +139,8 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
     QUARRY_RETURN_IF_ERROR(FollowStarter(status_fd));
     return TellStarter(status_fd, TrainAlone(arguments));
   }
-  const bool starts_workers = arguments.workers.count > 1;
-  if (starts_workers || IsServerAddress(arguments.path)) {
-    QUARRY_RETURN_IF_ERROR(CheckRemoteOptions(verb, arguments));
-  }
-  return starts_workers ? TrainWithWorkers(arguments) : TrainAlone(arguments);
+  if (remote) QUARRY_RETURN_IF_ERROR(CheckRemoteOptions(verb, arguments));
+  return arguments.workers.count > 1 ? TrainWithWorkers(arguments) : TrainAlone(arguments);
 }
 
 void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
@@ -170,10 +185,16 @@ void AddTrain(CLI::App& app, Action& action) {
                    "database folder, unix:PATH of a server's socket (quarry serve), or s3://BUCKET/PREFIX "
                    "(quarry push)")
       ->required();
-  verb->add_option("--task", arguments->task, "node: classes of nodes, by a GNN; link: edges, by vectors")
+  verb->add_option("--task", arguments->task,
+                   "node: classes of nodes, by a GNN; regress: numbers of nodes; multilabel: any of several "
+                   "labels; link: edges, by vectors")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"node", "link"}))
+      ->check(CLI::IsMember({"node", "regress", "multilabel", "link"}))
       ->capture_default_str();
+  verb->add_option("--target", node.target,
+                   "regress, multilabel: the table whose row of a node is learned; TABLE@+LAG: the row so "
+                   "many further on")
+      ->type_name("TABLE");
   AddInlineFlag(verb, node.inline_only);
   AddModelOptions(verb, node);
   AddEngineOptions(verb, node);
@@ -216,6 +237,7 @@ void AddTrain(CLI::App& app, Action& action) {
       "printed.\n"
       "With --task link: --batch-size 1000 edges, --lr 0.05, and --memory shares are of the machine's.\n"
       "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%\n"
+      "         quarry train db/ --task regress --target target --layers 2\n"
       "         quarry train kg/ --task link --decoder distmult --dim 50");
   verb->callback([verb, arguments, &action] {
     NodeArguments& given = arguments->node;
@@ -225,11 +247,14 @@ void AddTrain(CLI::App& app, Action& action) {
       given.train.layers = static_cast<uint32_t>(given.plan_flags.road.fanouts.size());
     }
     if (arguments->task == "link") {
+      arguments->link.train.schedule = given.train.schedule;
+      arguments->link.train.schedule_epochs = given.train.schedule_epochs;
       action = [verb, arguments] { return TrainLink(*verb, arguments->link); };
       return;
     }
     action = [verb, arguments] {
-      QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, "node"));
+      QUARRY_TRY(arguments->node.train.task, ParseName<NodeTask>(arguments->task));
+      QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, arguments->task));
       QUARRY_RETURN_IF_ERROR(CheckModelOptions(*verb, arguments->node.train.spec));
       if (arguments->link.partitioned) TakePartOptions(*verb, arguments->link, arguments->node);
       arguments->node.config = EffectiveConfig(*verb->get_parent());

@@ -462,7 +462,7 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
       CheckTrainerMemory(arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim),
                          properties.labels, BoundBlock(spec.batch_size, spec.fanouts, manifest->node_count),
                          false, database.budget().used_bytes(), MemoryLimitBytes()));
-  return TrainedOn{.classes = CountClasses(properties.labels),
+  return TrainedOn{.classes = OutputsOf(arguments.train, CountClasses(properties.labels)),
                    .train_nodes = properties.TrainNodes().size(),
                    .valid_nodes = properties.SplitNodes(Split::kValid).size(),
                    .test_nodes = properties.SplitNodes(Split::kTest).size()};

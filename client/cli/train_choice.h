@@ -17,7 +17,7 @@ namespace quarry::cli {
 
 // What a model is trained on.
 struct TrainedOn {
-  uint32_t classes = 0;
+  uint32_t classes = 0;      // or columns of targets
   uint64_t train_nodes = 0;  // with a label
   uint64_t valid_nodes = 0;
   uint64_t test_nodes = 0;

@@ -16,6 +16,7 @@
 #include "train_memory.h"
 #include "train_node.h"
 #include "train_report.h"
+#include "train_targets.h"
 
 namespace quarry::cli {
 namespace {
@@ -109,7 +110,8 @@ Result<TrainRun> RunOf(const NodeArguments& arguments, Database& database, const
                         .parts = parts,
                         .resample = arguments.resample,
                         .trainers = trainers != nullptr ? trainers->size() : 1,
-                        .from = run.from};
+                        .from = run.from,
+                        .target = arguments.target};
   if (arguments.plan) settings.planned = spec;
   if (!arguments.plan && spec != nullptr) {
     const std::shared_ptr<const Manifest> manifest = database.manifest();
@@ -161,11 +163,31 @@ class DatabaseSource final : public TrainingSource {
         states_(TrainingStatesOf(database_.store())) {
     SplitThreads(arguments);
   }
+  // The targets read the store, and weights have a part of its budget: both go with this.
+  ~DatabaseSource() override {
+    for (NodeArguments* const holding : {&arguments_, &decided_}) {
+      holding->train.targets.reset();
+      holding->train.weights.reset();
+    }
+  }
 
   Result<TrainingRoad> OpenRoad() override {
     if (arguments_.parts) return OpenParts();
     QUARRY_RETURN_IF_ERROR(TakeOwnLayout());
+    const std::shared_ptr<const Manifest> manifest = database_.manifest();
+    QUARRY_RETURN_IF_ERROR(TakeTargets(*store_, *manifest, arguments_));
+    // Each batch's are read when the road has divided the memory: until then there is room held for them.
+    QUARRY_TRY(
+        const MemoryBudget::Reservation target_room,
+        database_.budget().Reserve(TargetRoom(*manifest, arguments_.target, arguments_.road.spec.batch_size),
+                                   "targets of batches"));
+    QUARRY_RETURN_IF_ERROR(TakeWeights(database_, arguments_.road.spec.topology, arguments_.train));
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
+    if (trained_on_.classes == 0) {  // before a model is measured
+      return Status(Code::kInvalidArgument,
+                    "the database has labels of 0 classes; --task regress and multilabel learn the rows of a "
+                    "table in their place");
+    }
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, database_.manifest()->node_count,
                                        arguments_.road.spec.direction, arguments_.train));
     QUARRY_RETURN_IF_ERROR(AskAsChoice(arguments_, *database_.manifest(), trained_on_.train_nodes));

@@ -12,15 +12,35 @@
 #include "quarry/base/process.h"
 #include "server_address.h"
 #include "train_link_report.h"
+#include "train_node.h"
 
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kSharedOptions[] = {
-    "DB",     "--task",       "--epochs",    "--patience",         "--lr",      "--seed",
-    "--json", "--batch-size", "--memory",    "--threads",          "--ordered", "--fanout",
-    "--run",  "--resume",     "--overwrite", "--checkpoint-every", "--trace",   "--inline",
-    "--road", "--heads",      "--aggregator"};
+constexpr std::string_view kSharedOptions[] = {"DB",
+                                               "--task",
+                                               "--epochs",
+                                               "--patience",
+                                               "--lr",
+                                               "--seed",
+                                               "--json",
+                                               "--batch-size",
+                                               "--memory",
+                                               "--threads",
+                                               "--ordered",
+                                               "--fanout",
+                                               "--run",
+                                               "--resume",
+                                               "--overwrite",
+                                               "--checkpoint-every",
+                                               "--trace",
+                                               "--inline",
+                                               "--road",
+                                               "--heads",
+                                               "--aggregator",
+                                               "--schedule",
+                                               "--schedule-epochs",
+                                               "--bases"};
 // In help: the options of the road, which both tasks have.
 constexpr const char* kPartsGroup = "Part by part (--road partitioned)";
 
@@ -129,6 +149,12 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
 Status CheckOrigin(const CLI::App& verb, const LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
   if (arguments.partitioned) {
+    if (arguments.encoder == GnnKind::kRgcn) {
+      return Status(
+          Code::kUsage,
+          "--encoder rgcn asks for the relations of neighbors, which lists by parts do not have: leave "
+          "--road out");
+    }
     if (IsServerAddress(arguments.path)) {
       return Status(
           Code::kUsage,
@@ -170,7 +196,8 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                                      {"sage", GnnKind::kSage},
                                      {"gcn", GnnKind::kGcn},
                                      {"gat", GnnKind::kGat},
-                                     {"gin", GnnKind::kGin}},
+                                     {"gin", GnnKind::kGin},
+                                     {"rgcn", GnnKind::kRgcn}},
                                     "layers between vectors and decoder, as --model has them, over --fanout "
                                     "neighbors (default 20) by training edges (default none)")
       ->group(kLinkGroup);
@@ -219,7 +246,8 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
 
 Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
   const auto road = SharedOption<std::string>(verb, "--road", std::string(kAutoRoad));
-  if (road != kAutoRoad && road != kPartitionedRoad && task != "node") {
+  const bool links = task == "link";
+  if (road != kAutoRoad && road != kPartitionedRoad && links) {
     return MakeStatus(Code::kUsage, "--road {} belongs to --task node, and this is --task {}", road, task);
   }
   for (const CLI::Option* option : verb.get_options()) {
@@ -228,10 +256,10 @@ Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
       if (road == kPartitionedRoad) continue;
       return MakeStatus(Code::kUsage, "{} is of --road partitioned: give that too", option->get_name());
     }
-    const std::string_view owner = option->get_group() == kLinkGroup ? "link" : "node";
-    if (owner == task) continue;
+    const bool of_links = option->get_group() == kLinkGroup;
+    if (of_links == links) continue;
     return MakeStatus(Code::kUsage, "{} belongs to --task {}, and this is --task {}", option->get_name(),
-                      owner, task);
+                      of_links ? "link" : "node", task);
   }
   return Status::Ok();
 }
@@ -240,6 +268,7 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   LinkTrainOptions& train = arguments.train;
   QUARRY_RETURN_IF_ERROR(CheckTaskOptions(verb, "link"));
   TakeSharedOptions(verb, train);
+  QUARRY_RETURN_IF_ERROR(FinishSchedule(train.schedule, train.epochs, train.schedule_epochs));
   QUARRY_RETURN_IF_ERROR(TakeEncoder(verb, arguments));
   QUARRY_TRY(arguments.shares, ParseShares(arguments));
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));

@@ -60,7 +60,7 @@ Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(const LinkArguments& argument
 // Adds those options that only this task has.
 void AddLinkOptions(CLI::App* verb, LinkArguments& arguments);
 
-// kUsage when `verb` was given an option of the other task. `task` is "node" or "link".
+// kUsage when `verb` was given an option of the other kind of task: of `task`, "link", or those on nodes.
 Status CheckTaskOptions(const CLI::App& verb, std::string_view task);
 
 // Takes from `verb` what both tasks have: where the user gave none of these, link prediction has its own

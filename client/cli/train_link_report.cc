@@ -92,6 +92,7 @@ void AddSettings(const LinkTrainOptions& train, Json& json) {
   json["degree_share"] = train.degree_share;
   json["optimizer"] = NameOf(Optimizers(), train.optimizer);
   json["learning_rate"] = train.optimizer_options.learning_rate;
+  json["schedule"] = quarry::NameOf(train.schedule);
   json["seed"] = train.seed;
   json["embedding_mode"] = NameOf(AsyncModes(), train.mode);
   json["batches_in_flight"] = train.batches_in_flight;
@@ -139,6 +140,7 @@ void LinkReport::Epoch(const LinkEpochReport& epoch) {
   if (json_) {
     Json json;
     json["epoch"] = epoch.epoch;
+    json["learning_rate"] = epoch.learning_rate;
     json["loss"] = epoch.loss;
     AddMetrics("valid", epoch.valid, json);
     json["seconds"] = epoch.seconds;

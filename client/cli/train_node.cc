@@ -4,11 +4,14 @@
 #include "option_values.h"
 #include "quarry/base/log.h"
 #include "quarry/base/process.h"
+#include "quarry/database.h"
 #include "quarry/import/tensors.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/topology.h"
 #include "quarry/trainer/predict.h"
 #include "remote_road.h"
+#include "train_targets.h"
 
 namespace quarry::cli {
 
@@ -20,6 +23,7 @@ Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& se
   CLI::App parser;
   parser.allow_extras();
   parser.add_option("--task", task);
+  parser.add_option("--target", arguments.target);
   AddModelOptions(&parser, arguments);
   parser.add_option("--fanout", arguments.plan_flags.road.fanouts)->delimiter(',');
   arguments.plan_flags.AddRoadOptions(&parser);
@@ -28,11 +32,13 @@ Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& se
   } catch (const CLI::ParseError& error) {
     return MakeStatus(Code::kCorruption, "the settings of run \"{}\" cannot be read: {}", run, error.what());
   }
-  if (task != "node") {
-    return MakeStatus(Code::kInvalidArgument,
-                      "run \"{}\" trained the task {}; this takes runs of node classification", run, task);
+  const Result<NodeTask> trained = ParseName<NodeTask>(task);
+  if (!trained.ok()) {
+    return MakeStatus(Code::kInvalidArgument, "run \"{}\" trained the task {}; this takes runs on nodes: {}",
+                      run, task, fmt::join(EnumNames<NodeTask>::kNames, ", "));
   }
-  return TrainedNode{arguments.train, arguments.plan_flags.road};
+  arguments.train.task = *trained;
+  return TrainedNode{arguments.train, arguments.plan_flags.road, arguments.target};
 }
 
 Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states, std::string_view run) {
@@ -59,6 +65,55 @@ Status TakeDegrees(client::Store& store, uint64_t node_count, Direction directio
   }
   QUARRY_TRY(std::vector<uint32_t> degrees, LookUpDegrees(store, direction, node_count));
   train.degrees = std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
+  return Status::Ok();
+}
+
+Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
+  if (!model.needs_weights()) return Status::Ok();
+  if (remote) {
+    return Status(Code::kUsage,
+                  "--edge-weights on reads the database's files, and a server has them open: train on the "
+                  "database itself, by one trainer");
+  }
+  if (road.direction != Direction::kIn) {
+    return Status(Code::kUsage,
+                  "--edge-weights on takes edges as they lead to a node: leave --direction out");
+  }
+  road.edge_ids = true;
+  return Status::Ok();
+}
+
+Status TakeWeights(Database& database, const std::string& topology, TrainOptions& train) {
+  if (!train.spec.needs_weights()) return Status::Ok();
+  struct Loaded {
+    MemoryBudget::Reservation bytes;
+    std::unique_ptr<Topology> topology;
+    std::span<const float> weights;
+  };
+  Store& store = database.store();
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* const record = snapshot->FindTopology(topology);
+  if (record == nullptr) return store.OpenTopology(topology).status();
+  if (!record->weighted) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: --edge-weights on, and the edges have no weights: import them with "
+                      "edge_weights.npy beside edges.npy",
+                      store.path());
+  }
+  auto loaded = std::make_shared<Loaded>();
+  QUARRY_TRY(loaded->bytes,
+             database.budget().Reserve(Topology::ResidentBytes(*record) + Topology::WeightsBytes(*record),
+                                       "the weights of edges"));
+  QUARRY_TRY(loaded->topology, store.OpenTopology(*snapshot, topology));
+  QUARRY_RETURN_IF_ERROR(loaded->topology->LoadWeights(store.backend(), Adjacency::kCsc));
+  loaded->weights = loaded->topology->weights(Adjacency::kCsc);
+  train.weights = {loaded, &loaded->weights};
+  return Status::Ok();
+}
+
+Status TakeTargets(client::Store& store, const Manifest& manifest, NodeArguments& arguments) {
+  if (arguments.target.empty()) return Status::Ok();
+  QUARRY_TRY(arguments.train.targets, OpenTargets(store, manifest, arguments.target));
   return Status::Ok();
 }
 
@@ -128,6 +183,9 @@ Status TrainFrom(TrainingSource& source, const NodeArguments& arguments) {
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, open.road->feature_dim(), open.road->class_count(),
       BoundBlock(spec.batch_size, spec.fanouts, open.batch_nodes_max), setup.run.states != nullptr);
+  setup.overhead_bytes +=
+      JudgingBytes(arguments.train, open.road->class_count(),
+                   std::max(open.road->CountNodes(Split::kValid), open.road->CountNodes(Split::kTest)));
   setup.train = arguments.train;
   setup.config = arguments.config;
   Communicator* const trainers = source.trainers();
@@ -213,6 +271,16 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments) {
   AddChoice(verb, "--normalize-features", train.row_norm, RowNorms(),
             "scale each feature row to norm 1 as it is gathered (default none)");
   verb->add_option("--seed", train.seed, "of weights, order, samples and dropout")->capture_default_str();
+}
+
+Status FinishSchedule(LearningSchedule schedule, uint32_t epochs, uint32_t& schedule_epochs) {
+  if (schedule == LearningSchedule::kConstant) {
+    if (schedule_epochs == 0) return Status::Ok();
+    return Status(Code::kUsage, "--schedule-epochs is of --schedule cosine and step, and this is constant");
+  }
+  const bool falls = schedule == LearningSchedule::kCosine;
+  if (schedule_epochs == 0) schedule_epochs = falls ? epochs : (epochs - 1) / 3 + 1;
+  return Status::Ok();
 }
 
 Status CheckModelOptions(const CLI::App& verb, const ModelSpec& spec) {

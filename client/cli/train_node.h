@@ -1,4 +1,4 @@
-// `quarry train --task node`: what the command line asks for, and the parts that training on a database and
+// `quarry train` of tasks on nodes: what the command line asks for, and the parts that training on a database and
 // on a server have in common.
 #pragma once
 
@@ -31,6 +31,7 @@ struct NodeArguments {
   LayoutFlags plan_flags = {.road = {.fanouts = {}}};  // fanouts, if none are given: DefaultFanouts
   LiveRoadOptions road;                                // but for its spec: that of plan_flags
   TrainOptions train;
+  std::string target;  // --target: TABLE or TABLE@+LAG
   RunFlags run;
   std::string layout;  // empty: the live road
   bool plan = false;
@@ -53,15 +54,19 @@ void AddModelOptions(CLI::App* verb, NodeArguments& arguments);
 // kUsage for an option of another model than the one that is trained.
 Status CheckModelOptions(const CLI::App& verb, const ModelSpec& spec);
 
-// What a run of node classification was trained with, as its settings say (NodeSettings): the model, and the samples.
+// kUsage where the rate's options do not fit each other; fills in how many epochs a schedule has where that is left open.
+Status FinishSchedule(LearningSchedule schedule, uint32_t epochs, uint32_t& schedule_epochs);
+
+// What a run on nodes was trained with, as its settings say (NodeSettings): the model, the samples and the targets.
 struct TrainedNode {
   TrainOptions train;
   RoadSpec road;
+  std::string target = {};
 };
-// kInvalidArgument for a run of another task.
+// kInvalidArgument for a run of link prediction.
 Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& settings);
 
-// What a run of node classification is asked for, beside its state: the settings above, and the columns of the features
+// What a run on nodes is asked for, beside its state: the settings above, and the columns of the features
 // that it reads.
 struct TrainedShape {
   TrainedNode trained;
@@ -73,6 +78,16 @@ Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states
 // Looks the degrees up that a model asks for, along the direction of its road: 4 bytes a node, which are the trainer's.
 // kOutOfBudget where the machine or cgroup has not as much.
 Status TakeDegrees(client::Store& store, uint64_t node_count, Direction direction, TrainOptions& train);
+
+// kUsage where a model that takes the weights of edges cannot have them: of another direction than in, and of a database
+// that is a server's. Batches then say which edges they have.
+Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road);
+// Loads the weights that a model asks for, along the edges that lead to a node: 4 bytes an edge of the database's budget.
+// Whoever has the database lets go of them before it. kInvalidArgument where edges have none, or a negative one.
+Status TakeWeights(Database& database, const std::string& topology, TrainOptions& train);
+
+// Opens the targets that a task learns (train_targets.h). Whoever has the store lets go of them before it.
+Status TakeTargets(client::Store& store, const Manifest& manifest, NodeArguments& arguments);
 
 // Has the run begin with the weights that --from names, if it does. Refuses a run or a file that cannot be read; whether
 // they fit the model is seen when there is one. `states` outlive the run.

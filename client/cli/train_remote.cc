@@ -92,6 +92,7 @@ class ServerSource final : public TrainingSource {
         size_(trainers_ != nullptr ? trainers_->size() : 1),
         first_(trainers_ == nullptr || trainers_->rank() == 0),
         address_(std::move(address)) {}
+  ~ServerSource() override { arguments_.train.targets.reset(); }  // they read the store, which goes with this
 
   Communicator* trainers() override { return trainers_.get(); }
 
@@ -103,6 +104,7 @@ class ServerSource final : public TrainingSource {
     }
     QUARRY_RETURN_IF_ERROR(
         Agree(trainers(), first_ ? Connect(arguments_.workers.memory_bytes) : Status::Ok()));
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), TakeTargets(*opened_.store, opened_.manifest, arguments_)));
     QUARRY_RETURN_IF_ERROR(ShareDegrees());
     if (arguments_.train.torch_threads == 0) {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
@@ -204,7 +206,8 @@ class ServerSource final : public TrainingSource {
                           .parts = parts_ ? &*parts_ : nullptr,
                           .resample = arguments_.resample,
                           .trainers = size_,
-                          .from = taken.from};
+                          .from = taken.from,
+                          .target = arguments_.target};
     QUARRY_TRY(const wire::OpenStream stream, StreamOf(arguments_, opened_.manifest));
     const auto* const superbatches = std::get_if<wire::SuperbatchSpec>(&stream.road);
     LayoutSpec planned;

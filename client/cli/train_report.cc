@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -26,12 +27,30 @@ double CacheHitRatio(const StreamStats& stats) {
   return static_cast<double>(stats.cache_hits) / static_cast<double>(stats.cache_lookups);
 }
 
-Json Accuracy(const std::optional<Evaluation>& evaluation) {
-  return evaluation ? Json(evaluation->accuracy) : Json(nullptr);
+// What an evaluation of a task tells, in the order in which it is told.
+struct NamedMetric {
+  std::string_view key, name;  // in JSON, and in a sentence
+  std::optional<double> value;
+};
+std::vector<NamedMetric> MetricsOf(NodeTask task, const std::optional<Evaluation>& evaluation) {
+  const Evaluation told = evaluation.value_or(Evaluation());
+  switch (task) {
+    case NodeTask::kRegression:
+      return {{"rmse", "RMSE", told.rmse}, {"mae", "MAE", told.mae}};
+    case NodeTask::kMultiLabel:
+      return {{"micro_f1", "micro-F1", told.micro_f1}, {"auc", "AUC", told.auc}};
+    case NodeTask::kClasses:
+      break;
+  }
+  return {{"accuracy", "accuracy", evaluation ? std::optional(told.accuracy) : std::nullopt},
+          {"auc", "AUC", told.auc}};
 }
 
-Json Auc(const std::optional<Evaluation>& evaluation) {
-  return evaluation && evaluation->auc ? Json(*evaluation->auc) : Json(nullptr);
+void AddMetrics(std::string_view what, NodeTask task, const std::optional<Evaluation>& evaluation,
+                Json& json) {
+  for (const NamedMetric& metric : MetricsOf(task, evaluation)) {
+    json[fmt::format("{}_{}", what, metric.key)] = metric.value ? Json(*metric.value) : Json(nullptr);
+  }
 }
 
 void AddBudgets(const TrainSetup& setup, Json& json) {
@@ -86,9 +105,9 @@ Json EpochJson(const EpochReport& epoch, const TrainSetup& setup) {
   json["epoch"] = epoch.epoch;
   json["learning_rate"] = epoch.learning_rate;
   json["loss"] = epoch.loss;
-  json["valid_accuracy"] = Accuracy(epoch.valid);
-  json["valid_auc"] = Auc(epoch.valid);
-  json["test_accuracy"] = nullptr;  // the test nodes are looked at once, at the end
+  AddMetrics("valid", setup.train.task, epoch.valid, json);
+  // The test nodes are looked at once, at the end.
+  if (setup.train.task == NodeTask::kClasses) json["test_accuracy"] = nullptr;
   json["seconds"] = epoch.seconds;
   AddStats(epoch.stats, json);
   AddBudgets(setup, json);
@@ -115,10 +134,8 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   json["best_epoch"] = summary.best_epoch;
   json["stopped_early"] = summary.stopped_early;
   json["loss"] = summary.best_loss;
-  json["valid_accuracy"] = Accuracy(summary.valid);
-  json["valid_auc"] = Auc(summary.valid);
-  json["test_accuracy"] = Accuracy(summary.test);
-  json["test_auc"] = Auc(summary.test);
+  AddMetrics("valid", setup.train.task, summary.valid, json);
+  AddMetrics("test", setup.train.task, summary.test, json);
   json["seconds"] = summary.seconds;
   json["seconds_per_epoch"] = summary.train_seconds / summary.epochs;
   json["processor_seconds_before"] = began_processor_seconds;
@@ -135,6 +152,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
     json[key] =
         !field.names.empty() ? Json(field.text(setup.train.spec)) : Json::parse(field.text(setup.train.spec));
   }
+  if (setup.train.task != NodeTask::kClasses) json["task"] = quarry::NameOf(setup.train.task);
   json["layers"] = setup.train.layers;
   json["hidden"] = setup.train.hidden;
   json["schedule"] = quarry::NameOf(setup.train.schedule);
@@ -148,15 +166,26 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   return Json{{"summary", json}};
 }
 
-// The metric that models are selected by, as a cell.
-std::string Metric(const std::optional<Evaluation>& evaluation) {
-  return evaluation ? fmt::format("{:.4f}", evaluation->selection_metric()) : "-";
+// A metric to four digits, or, of regression, whose units are the table's, to four that count.
+std::string MetricText(NodeTask task, double value) {
+  return task == NodeTask::kRegression ? fmt::format("{:.4g}", value) : fmt::format("{:.4f}", value);
 }
 
-std::string Sentence(std::string_view what, const std::optional<Evaluation>& evaluation) {
+// The metric that models are selected by, as a cell.
+std::string Metric(NodeTask task, const std::optional<Evaluation>& evaluation) {
+  return evaluation ? MetricText(task, std::abs(evaluation->selection_metric())) : "-";
+}
+std::string_view MetricHead(NodeTask task, const std::optional<Evaluation>& evaluation) {
+  if (task == NodeTask::kRegression) return "RMSE ";
+  if (evaluation && evaluation->auc) return "AUC ";
+  return task == NodeTask::kMultiLabel ? "F1 " : "valid ";
+}
+
+std::string Sentence(std::string_view what, NodeTask task, const std::optional<Evaluation>& evaluation) {
   if (!evaluation) return fmt::format("no {} nodes", what);
-  std::string text = fmt::format("{} accuracy {:.4f}", what, evaluation->accuracy);
-  if (evaluation->auc) text += fmt::format(" (AUC {:.4f})", *evaluation->auc);
+  const std::vector<NamedMetric> metrics = MetricsOf(task, evaluation);
+  std::string text = fmt::format("{} {} {}", what, metrics[0].name, MetricText(task, *metrics[0].value));
+  if (metrics[1].value) text += fmt::format(" ({} {})", metrics[1].name, MetricText(task, *metrics[1].value));
   return text;
 }
 
@@ -268,18 +297,18 @@ void TrainReport::Epoch(const EpochReport& epoch) {
     return static_cast<void>(std::fflush(stdout));
   }
   if (!header_printed_) {
-    const bool auc = epoch.valid && epoch.valid->auc;
-    std::fputs(fmt::format(fmt::runtime(kNodeRow), "epoch", "loss", auc ? "AUC " : "valid ", "seconds",
-                           "compute", "waited", "read", "ampl", "hits", "peak RSS")
-                   .c_str(),
-               stdout);
+    std::fputs(
+        fmt::format(fmt::runtime(kNodeRow), "epoch", "loss", MetricHead(setup_.train.task, epoch.valid),
+                    "seconds", "compute", "waited", "read", "ampl", "hits", "peak RSS")
+            .c_str(),
+        stdout);
     header_printed_ = true;
   }
   const StreamStats& stats = epoch.stats;
   const auto seconds = [](double value) { return fmt::format("{:.2f}", value); };
   std::fputs(
       fmt::format(fmt::runtime(kNodeRow), epoch.epoch, fmt::format("{:.4f}", epoch.loss),
-                  Metric(epoch.valid) + (epoch.best ? "*" : " "), seconds(epoch.seconds),
+                  Metric(setup_.train.task, epoch.valid) + (epoch.best ? "*" : " "), seconds(epoch.seconds),
                   seconds(epoch.compute_seconds), seconds(stats.consumer_wait_seconds),
                   FormatBytes(stats.feature_bytes_read), fmt::format("{:.2f}", ReadAmplification(stats)),
                   fmt::format("{:.1f}%", 100 * CacheHitRatio(stats)), FormatBytes(PeakRssBytes()))
@@ -291,8 +320,9 @@ void TrainReport::Epoch(const EpochReport& epoch) {
 void TrainReport::Summary(const TrainSummary& summary) {
   if (json_) return PrintJson(SummaryJson(summary, setup_, began_processor_seconds_));
   PrintLine(fmt::format("{}, {}; weights of epoch {} of {}{}, {:.2f} s an epoch, {:.1f} s in all",
-                        Sentence("test", summary.test), Sentence("validation", summary.valid),
-                        summary.best_epoch, summary.epochs, summary.stopped_early ? " (stopped early)" : "",
+                        Sentence("test", setup_.train.task, summary.test),
+                        Sentence("validation", setup_.train.task, summary.valid), summary.best_epoch,
+                        summary.epochs, summary.stopped_early ? " (stopped early)" : "",
                         summary.train_seconds / summary.epochs, summary.seconds));
   if (setup_.run.states != nullptr) {
     PrintLine(

@@ -115,8 +115,9 @@ Result<RunRoad> RoadOfRun(const std::string& settings) {
 
 std::string NodeSettings::ToString() const {
   std::string text = fmt::format(
-      "--task node {} --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "
+      "--task {}{} {} --layers {} --hidden {} {} --lr {} --dropout {} --input-dropout {} "
       "--weight-decay {} --normalize-features {} --seed {} --ordered {}",
+      quarry::NameOf(train.task), target.empty() ? "" : fmt::format(" --target {}", target),
       quarry::ToSettings(train.spec), train.layers, train.hidden, SampleFlags(road), train.learning_rate,
       train.dropout, train.input_dropout, train.weight_decay, NameOf(RowNorms(), train.row_norm), train.seed,
       train.ordered);
@@ -124,9 +125,8 @@ std::string NodeSettings::ToString() const {
   if (train.ordered) text += fmt::format(" --torch-threads {}", train.torch_threads);
   // The number of trainers decides what a step is.
   if (trainers > 1) text += fmt::format(" --workers {}", trainers);
-  if (train.schedule != LearningSchedule::kConstant) {
-    text += fmt::format(" --schedule {} --schedule-epochs {}", quarry::NameOf(train.schedule),
-                        train.schedule_epochs);
+  if (const std::string rates = ScheduleSettings(train.schedule, train.schedule_epochs); !rates.empty()) {
+    text += " " + rates;
   }
   if (!from.empty()) text += " --from " + SettingOfName(from);
   if (built != nullptr) text += " " + LayoutSettings(*built);

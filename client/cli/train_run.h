@@ -1,5 +1,5 @@
 // The options of `quarry train` that name a run and say when it takes checkpoints, for both tasks; and the
-// settings of node classification, which a run that goes on must be given again.
+// settings of training on nodes, which a run that goes on must be given again.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,7 @@ struct NodeSettings {
   bool resample = false;
   uint32_t trainers = 1;
   std::string_view from = {};    // --from
+  std::string_view target = {};  // --target, of tasks that have one
   std::string ToString() const;  // "--task node --layers 3 ..."
 };
 

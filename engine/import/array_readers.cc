@@ -153,6 +153,67 @@ class ArrayRows final : public RowReader {
   uint64_t next_ = 0;
 };
 
+// Whole numbers, or truths, as rows of float32.
+class IntegerRows final : public RowReader {
+ public:
+  IntegerRows(const NpyArray& array, std::unique_ptr<ByteSource> source)
+      : name_(array.name),
+        source_(std::move(source)),
+        type_(array.header.type),
+        row_count_(array.extent(0)),
+        dim_(array.dims() == 2 ? array.extent(1) : 1) {}
+
+  ElementType element_type() const override { return ElementType::kFloat32; }
+  uint64_t dim() const override { return dim_; }
+  uint64_t row_count() const override { return row_count_; }
+  std::string Position(uint64_t row) const override { return fmt::format("{}: row {}", name_, row); }
+
+  Result<size_t> Read(std::span<std::byte> out) override {
+    const uint64_t rows = std::min<uint64_t>(out.size() / (dim_ * sizeof(float)), row_count_ - next_);
+    raw_.resize(rows * dim_ * type_.bytes);
+    QUARRY_TRY(const size_t got, source_->Read(raw_));
+    if (got != raw_.size()) {
+      return MakeStatus(Code::kInvalidArgument, "{}: ends early, within {} rows from row {} on", name_,
+                        row_count_, next_);
+    }
+    for (uint64_t i = 0; i < rows * dim_; i++) {
+      const float value = ValueOf(raw_.data() + i * type_.bytes);
+      std::memcpy(out.data() + i * sizeof(float), &value, sizeof(float));
+    }
+    next_ += rows;
+    return rows;
+  }
+
+ private:
+  template <typename Integer>
+  static float As(const std::byte* from) {
+    Integer value;
+    std::memcpy(&value, from, sizeof(value));
+    return static_cast<float>(value);
+  }
+  float ValueOf(const std::byte* from) const {
+    const bool is_signed = type_.kind == 'i';
+    switch (type_.bytes) {
+      case 1:
+        return is_signed ? As<int8_t>(from) : As<uint8_t>(from);
+      case 2:
+        return is_signed ? As<int16_t>(from) : As<uint16_t>(from);
+      case 4:
+        return is_signed ? As<int32_t>(from) : As<uint32_t>(from);
+      default:
+        return is_signed ? As<int64_t>(from) : As<uint64_t>(from);
+    }
+  }
+
+  const std::string name_;
+  const std::unique_ptr<ByteSource> source_;
+  const NpyType type_;
+  const uint64_t row_count_;
+  const uint64_t dim_;
+  std::vector<std::byte> raw_;
+  uint64_t next_ = 0;
+};
+
 class ArrayInts final : public IntReader {
  public:
   ArrayInts(std::string name, std::unique_ptr<IntCursor> cursor, uint64_t count)
@@ -272,6 +333,21 @@ Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_i
   QUARRY_TRY(auto source, rows.open(0));
   return std::unique_ptr<RowReader>(
       std::make_unique<ArrayRows>(rows, std::move(source), element, type.bytes == 8));
+}
+
+Result<std::unique_ptr<RowReader>> MakeTargetReader(const NpyArray& rows) {
+  const NpyType& type = rows.header.type;
+  const bool whole = type.kind == 'i' || type.kind == 'u' || type.kind == 'b';
+  if (!whole && type.kind != 'f') {
+    return MakeStatus(Code::kInvalidArgument, "{}: targets have dtype '{}'; save them as float32 or int64",
+                      rows.name, type.name);
+  }
+  if (!whole) return MakeRowReader(rows, false);
+  if (rows.dims() != 1 && !(rows.dims() == 2 && rows.extent(1) > 0)) {
+    return WrongShape(rows, "[N] or [N, D] with D at least 1");
+  }
+  QUARRY_TRY(auto source, rows.open(0));
+  return std::unique_ptr<RowReader>(std::make_unique<IntegerRows>(rows, std::move(source)));
 }
 
 Result<std::unique_ptr<IntReader>> MakeIntReader(const NpyArray& values, IntRole role) {

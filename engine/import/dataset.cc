@@ -122,16 +122,17 @@ Result<Dataset> OpenTriplesFolder(const std::string& folder, SourceParts parts, 
 // What the names of files that are not looked for may be meant as, by how they begin.
 constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
     {"feat", "features.npy"},   {"node_feat", "features.npy"},
-    {"lab", "labels.npy"},      {"target", "labels.npy"},
+    {"lab", "labels.npy"},      {"target", "targets.npy"},
     {"train", "train_idx.npy"}, {"val", "valid_idx.npy"},
     {"test", "test_idx.npy"},   {"edge_w", "edge_weights.npy"},
     {"edge_list", "edges.npy"}, {"edgelist", "edges.npy"},
     {"adj", "edges.npz"}};
 
 bool IsUsed(const std::string& path, const SourceParts& parts, const SourceHints& hints) {
-  const std::string* const named[] = {&parts.features, &parts.labels, &parts.train, &parts.valid,
-                                      &parts.test,     &parts.readme, &hints.edges, &hints.features,
-                                      &hints.labels,   &hints.train,  &hints.valid, &hints.test};
+  const std::string* const named[] = {&parts.features, &parts.targets, &parts.labels, &parts.train,
+                                      &parts.valid,    &parts.test,    &parts.readme, &hints.edges,
+                                      &hints.features, &hints.targets, &hints.labels, &hints.train,
+                                      &hints.valid,    &hints.test};
   const auto is_it = [&](const std::string* other) { return *other == path; };
   if (std::ranges::any_of(named, is_it)) return true;
   if (parts.features_are_csr_files && path.starts_with(parts.features + "_")) return true;
@@ -204,7 +205,7 @@ Result<Dataset> OpenFile(const std::string& path, const SourceHints& hints) {
   SourceParts parts;
   parts.edges.emplace_back("", path);
   if (IsArrayArchive(path)) {  // may hold more than edges; OpenParts takes what it finds
-    parts.features = parts.labels = parts.train = parts.valid = parts.test = path;
+    parts.features = parts.targets = parts.labels = parts.train = parts.valid = parts.test = path;
   }
   return OpenParts(parts, hints);
 }
@@ -232,6 +233,7 @@ Result<SourceParts> FindArrayParts(const std::string& folder) {
     parts.features = folder + "/features";
     parts.features_are_csr_files = true;
   }
+  parts.targets = FirstNamed(folder, {"targets"}, kRowSuffixes);
   parts.labels = FirstNamed(folder, kLabelNames, kIntSuffixes);
   parts.train = FindSplit(folder, {"train"});
   parts.valid = FindSplit(folder, {"valid", "val"});

@@ -250,6 +250,23 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   return MakeRowReader(rows, opened.hints.u2_is_bfloat16);
 }
 
+// What a model may learn to give of nodes, beside their labels. Nothing where an archive that was not named for it has none.
+Result<std::unique_ptr<RowReader>> OpenTargetRows(Opened& opened) {
+  const bool stated = !opened.hints.targets.empty();
+  const std::string& path = stated ? opened.hints.targets : opened.parts.targets;
+  if (path.empty()) return std::unique_ptr<RowReader>();
+  if (IsArrayArchive(path)) {
+    QUARRY_TRY(const ArrayArchive archive, OpenArrayArchive(path));
+    const std::string key = archive.FirstOf({"targets"});
+    if (key.empty() && !stated) return std::unique_ptr<RowReader>();
+    QUARRY_TRY(const NpyArray rows, archive.Open("targets"));
+    return MakeTargetReader(rows);
+  }
+  if (!IsArrayFile(opened.parts, path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
+  QUARRY_TRY(const NpyArray rows, OpenArrayFile(opened.parts, path));
+  return MakeTargetReader(rows);
+}
+
 // `keys`: where an archive has them.
 Result<std::unique_ptr<IntReader>> OpenInts(Opened& opened, const std::string& hint, const std::string& found,
                                             IntRole role, const std::vector<std::string>& keys) {
@@ -307,6 +324,11 @@ Status OpenProperties(Opened& opened) {
     QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.features->row_count(), path, "rows"));
     QUARRY_RETURN_IF_ERROR(opened.columns.Add(dataset.features->dim(), path, "columns"));
   }
+  QUARRY_TRY(dataset.targets, OpenTargetRows(opened));
+  if (dataset.targets != nullptr) {
+    const std::string& path = hints.targets.empty() ? parts.targets : hints.targets;
+    QUARRY_RETURN_IF_ERROR(nodes.Add(dataset.targets->row_count(), path, "rows"));
+  }
   QUARRY_TRY(dataset.labels, OpenInts(opened, hints.labels, parts.labels, IntRole::kLabel,
                                       {"labels", "y", "label", "node_label"}));
   if (dataset.labels != nullptr) {
@@ -328,11 +350,12 @@ void TellUnusedArrays(const std::string& path) {
   const Result<ArrayArchive> archive = OpenArrayArchive(path);
   if (!archive.ok()) return;
   constexpr std::string_view kUsed[] = {
-      "edges",     "edge_index", "edge_weights",   "edge_weight",   "features",  "x",          "node_feat",
-      "labels",    "y",          "label",          "node_label",    "train_idx", "train_mask", "train",
-      "valid_idx", "val_idx",    "valid_mask",     "val_mask",      "valid",     "test_idx",   "test_mask",
-      "test",      "test-whole", "test-dev",       "indptr",        "indices",   "data",       "shape",
-      "format",    "num_nodes",  "num_nodes_list", "num_edges_list"};
+      "edges",     "edge_index",     "edge_weights",  "edge_weight", "features", "x",
+      "node_feat", "targets",        "labels",        "y",           "label",    "node_label",
+      "train_idx", "train_mask",     "train",         "valid_idx",   "val_idx",  "valid_mask",
+      "val_mask",  "valid",          "test_idx",      "test_mask",   "test",     "test-whole",
+      "test-dev",  "indptr",         "indices",       "data",        "shape",    "format",
+      "num_nodes", "num_nodes_list", "num_edges_list"};
   constexpr std::string_view kPrefixes[] = {"adj_", "features_", "attr_"};
   std::string unused;
   for (const ArrayArchive::Member& member : archive->members) {

@@ -41,6 +41,7 @@ struct SourceParts {
   std::vector<RawFile> raw;  // those of the files below and above that have no header
   std::string features;
   bool features_are_csr_files = false;
+  std::string targets;
   std::string labels;
   std::string train, valid, test;
   std::optional<uint64_t> node_count;

@@ -301,6 +301,7 @@ class Importer {
           ImportSplits(target, dataset_.train.get(), dataset_.valid.get(), dataset_.test.get()));
     }
     if (dataset_.features != nullptr) QUARRY_RETURN_IF_ERROR(ImportFeatures(target, *dataset_.features));
+    if (dataset_.targets != nullptr) QUARRY_RETURN_IF_ERROR(ImportTargets(target, *dataset_.targets));
     return Status::Ok();
   }
 

@@ -114,13 +114,11 @@ Status FillSplit(const ImportTarget& target, IntReader& ids, Split split, SplitM
   }
 }
 
-}  // namespace
-
-Status ImportFeatures(ImportTarget& target, RowReader& rows) {
-  const ScopedSpan span("import features");
-  const ElementType type = target.options.feature_type.value_or(rows.element_type());
-  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "feature", type, rows.dim()));
-  RowConverter converter(rows, type, target.options.allow_nan);
+Status ImportRows(ImportTarget& target, RowReader& rows, std::string_view table, ElementType type,
+                  bool allow_nan) {
+  const std::string phase = fmt::format("{}s", table);
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, table, type, rows.dim()));
+  RowConverter converter(rows, type, allow_nan);
   const uint64_t row_bytes = RowBytes(rows.element_type(), rows.dim());
   std::vector<std::byte> batch(std::max<uint64_t>(1, kBatchBytes / row_bytes) * row_bytes);
   for (uint64_t done = 0;;) {
@@ -129,9 +127,22 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows) {
     QUARRY_TRY(const auto converted, converter.Convert(std::span(batch).first(n * row_bytes), done));
     QUARRY_RETURN_IF_ERROR(output.Append(converted));
     done += n;
-    QUARRY_RETURN_IF_ERROR(target.Progress("features", done * row_bytes, rows.row_count() * row_bytes));
+    QUARRY_RETURN_IF_ERROR(target.Progress(phase, done * row_bytes, rows.row_count() * row_bytes));
   }
   return output.Finish(target);
+}
+
+}  // namespace
+
+Status ImportFeatures(ImportTarget& target, RowReader& rows) {
+  const ScopedSpan span("import features");
+  const ElementType type = target.options.feature_type.value_or(rows.element_type());
+  return ImportRows(target, rows, "feature", type, target.options.allow_nan);
+}
+
+Status ImportTargets(ImportTarget& target, RowReader& rows) {
+  const ScopedSpan span("import targets");
+  return ImportRows(target, rows, "target", rows.element_type(), /*allow_nan=*/true);
 }
 
 Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count) {

@@ -1,4 +1,4 @@
-// The tables of an import: features, labels, splits. Private to this room.
+// The tables of an import: features, targets, labels, splits. Private to this room.
 #pragma once
 
 #include <array>
@@ -33,6 +33,9 @@ inline constexpr uint64_t kImportBufferBytes = 16 << 20;
 // Converted where options.feature_type says so. kInvalidArgument names row and column of a NaN or an
 // infinity.
 Status ImportFeatures(ImportTarget& target, RowReader& rows);
+
+// The rows of table "target", as they are; NaN is none.
+Status ImportTargets(ImportTarget& target, RowReader& rows);
 
 // Sets manifest.class_count.
 Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count);

@@ -133,6 +133,8 @@ Result<std::unique_ptr<EdgeReader>> MakeCsrEdgeReader(const NpyArray& indptr, co
 
 // [N, D], or [N] taken as [N, 1].
 Result<std::unique_ptr<RowReader>> MakeRowReader(const NpyArray& rows, bool u2_is_bfloat16);
+// [N, D], or [N] for D = 1, of any numbers or truths, as floats.
+Result<std::unique_ptr<RowReader>> MakeTargetReader(const NpyArray& rows);
 // int8 [N, D] and float32 [N]: rows of elements times their scale.
 Result<std::unique_ptr<RowReader>> MakeScaledRowReader(const NpyArray& rows, const NpyArray& scales);
 

@@ -65,7 +65,10 @@ class Exporter {
     report_.timestamp = snapshot_->timestamp;
     if (options_.topology) QUARRY_RETURN_IF_ERROR(Topology());
     if (options_.features) QUARRY_RETURN_IF_ERROR(Features());
-    if (options_.labels) QUARRY_RETURN_IF_ERROR(Labels());
+    if (options_.labels) {
+      QUARRY_RETURN_IF_ERROR(Labels());
+      QUARRY_RETURN_IF_ERROR(Targets());
+    }
     if (options_.split) QUARRY_RETURN_IF_ERROR(Splits());
     if (options_.embeddings) QUARRY_RETURN_IF_ERROR(Embeddings());
     if (target_.files == 0) {
@@ -101,7 +104,10 @@ class Exporter {
   Status Topology();
   Status EdgeArrays(const std::vector<std::string>& relations);
   Status Features();
+  Status CopyRows(TableScan& scan, std::string_view what, ElementType stored, ArrayOutput& output,
+                  std::optional<ArrayOutput>& scales);
   Status Labels();
+  Status Targets();
   Status Splits();
   Status Embeddings();
   Status Metadata();
@@ -195,10 +201,22 @@ Status Exporter::Features() {
   if (stored == ElementType::kInt8) {
     QUARRY_TRY(scales, ArrayOutput::Create(target_, "features_scale", ElementType::kFloat32));
   }
+  QUARRY_RETURN_IF_ERROR(CopyRows(scan, "features", stored, output, scales));
+  feature_dim_ = geometry.dim;
+  AddFeature(output, "feat");
+  if (scales.has_value()) QUARRY_RETURN_IF_ERROR(scales->Finish());
+  return output.Finish();
+}
+
+// Rows of floats, decoded where they are not stored as the table has them.
+Status Exporter::CopyRows(TableScan& scan, std::string_view what, ElementType stored, ArrayOutput& output,
+                          std::optional<ArrayOutput>& scales) {
+  const FeatureGeometry& geometry = scan.geometry();
+  const ElementType type = geometry.element_type;
   std::vector<float> values(geometry.dim);
   while (true) {
     QUARRY_TRY(std::span<const std::byte> rows, scan.Next());
-    if (rows.empty()) break;
+    if (rows.empty()) return Status::Ok();
     for (; !rows.empty(); rows = rows.subspan(geometry.row_bytes)) {
       const std::span<const std::byte> row = rows.first(geometry.row_bytes);
       if (type != stored) {
@@ -209,11 +227,21 @@ Status Exporter::Features() {
       QUARRY_RETURN_IF_ERROR(output.Append(row.first(geometry.dim * ElementBytes(type))));
       if (scales.has_value()) QUARRY_RETURN_IF_ERROR(scales->Append(row.last(sizeof(float))));
     }
-    QUARRY_RETURN_IF_ERROR(Tell("exporting features", scan.done(), geometry.row_count));
+    QUARRY_RETURN_IF_ERROR(Tell(fmt::format("exporting {}", what), scan.done(), geometry.row_count));
   }
-  feature_dim_ = geometry.dim;
-  AddFeature(output, "feat");
-  if (scales.has_value()) QUARRY_RETURN_IF_ERROR(scales->Finish());
+}
+
+// What an import made of targets, unless it is what is exported as features.
+Status Exporter::Targets() {
+  constexpr std::string_view kTable = "target";
+  if (snapshot_->FindTable(kTable) == nullptr || options_.table == kTable) return Status::Ok();
+  const ScopedSpan span("export targets");
+  QUARRY_TRY(TableScan scan, Scan(kTable));
+  const ElementType stored = StoredAs(scan.geometry().element_type, options_.format);
+  QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, "targets", stored, scan.geometry().dim));
+  std::optional<ArrayOutput> scales;
+  QUARRY_RETURN_IF_ERROR(CopyRows(scan, "targets", stored, output, scales));
+  AddFeature(output, "target");
   return output.Finish();
 }
 

@@ -43,7 +43,7 @@ std::vector<NodeId> NodeProperties::SplitNodes(Split split) const {
 
 std::vector<NodeId> NodeProperties::TrainNodes() const {
   std::vector<NodeId> nodes = SplitNodes(Split::kTrain);
-  std::erase_if(nodes, [this](NodeId node) { return labels.empty() || labels[node] < 0; });
+  std::erase_if(nodes, [this](NodeId node) { return !labels.empty() && labels[node] < 0; });
   return nodes;
 }
 

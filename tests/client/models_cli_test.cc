@@ -1,7 +1,9 @@
 // Every model along every road, as people ask for them: trained, resumed, and asked by `quarry predict`.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -191,8 +193,211 @@ TEST_F(ModelsCliTest, ARunGoesOnWithItsSchedule) {
   EXPECT_THAT(Run(resume).err, HasSubstr("--schedule is not set, but was cosine"));
   EXPECT_THAT(Run("train db --schedule-epochs 3").err,
               HasSubstr("--schedule-epochs is of --schedule cosine"));
-  EXPECT_THAT(Run("train db --task link --schedule step").err,
-              HasSubstr("--schedule belongs to --task node"));
+  EXPECT_THAT(Run("train db --task link --schedule-epochs 3").err,
+              HasSubstr("--schedule-epochs is of --schedule cosine"));
+}
+
+TEST_F(ModelsCliTest, RatesOfVectorsGoAsTheirScheduleSays) {
+  const std::string train =
+      "train db --task link --decoder dot --dim 8 --valid-share 2% --batch-size 4000 --lr 0.1 --epochs 3 "
+      "--negatives 50 --seed 3 --ordered --memory 256MiB --json ";
+  const auto epochs = [&](const std::string& options) {
+    const Outcome outcome = Run(train + options);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<json> told;
+    for (const std::string& line : Lines(outcome.out)) told.push_back(json::parse(line));
+    return told;
+  };
+  const auto steps = epochs("--schedule step --schedule-epochs 1 --save --run steps");
+  ASSERT_EQ(steps.size(), 4u);
+  for (size_t i = 0; i < 3; i++) {
+    EXPECT_NEAR(steps[i]["learning_rate"].get<double>(), 0.1 * std::pow(0.1, i), 1e-7) << i;
+  }
+  EXPECT_EQ(steps[3]["summary"]["schedule"], "step");
+  // The first epoch has the rate that it has without; a rate of nothing leaves a model as it is.
+  EXPECT_EQ(epochs("")[0]["loss"], steps[0]["loss"]);
+  const auto still = epochs("--schedule cosine --schedule-epochs 1");
+  EXPECT_EQ(still[1]["valid_mrr"], still[2]["valid_mrr"]);
+  EXPECT_EQ(still[1]["learning_rate"], 0);
+  EXPECT_THAT(Run(train + "--save --run steps --resume").err,
+              HasSubstr("--schedule is not set, but was step"));
+}
+
+// A folder without labels, whose nodes have numbers and sets instead.
+class TargetsCliTest : public ModelsCliTest {
+ protected:
+  static void SetUpTestSuite() {
+    ModelsCliTest::SetUpTestSuite();
+    const std::vector<int64_t> labels = Elements<int64_t>(Path("graph/labels.npy"));
+    fs::copy(Path("graph"), Path("plain"));
+    fs::remove(Path("plain/labels.npy"));
+    std::string numbers, sets;
+    for (const int64_t label : labels) {
+      numbers += label < 0 ? "nan,nan\n" : fmt::format("{},{}\n", 500 + 10 * label, label == 1 ? 0.001 : 0);
+      sets += fmt::format("{},{},{}\n", int{label == 0}, int{label == 1 || label == 2}, int{label > 1});
+    }
+    Write("plain/targets.csv", numbers);
+    Write("sets.csv", sets);
+    Expect0("import numbers plain");
+    Expect0("import sets plain --targets sets.csv");
+  }
+};
+
+TEST_F(TargetsCliTest, EveryRoadLearnsThemAndPredictTellsThem) {
+  for (const std::string db : {"numbers", "sets"}) {
+    const bool numbers = db == "numbers";
+    const std::string task =
+        numbers ? " --task regress --target target" : " --task multilabel --target target";
+    const std::string metric = numbers ? "rmse" : "auc";
+    const auto train = [&](const std::string& where, const std::string& road) {
+      const json summary = Summary("train " + where + task + kSettings + "--epochs 4 " + road);
+      EXPECT_TRUE(summary.contains("test_" + metric)) << db << road;
+      if (!summary.contains("test_" + metric)) return summary;
+      EXPECT_FALSE(summary.contains("test_accuracy"));
+      const double told = summary["test_" + metric];
+      EXPECT_TRUE(numbers ? told < 7.7 : told > 0.6) << told << road;  // a guess: 7.9, and .5
+      return summary;
+    };
+    const json live = train(db, "--road live --cache 25% --run live");
+    train(db, "--plan --cache 25% --run planned");
+    train(db, "--plan --resample every-epoch --cache 25% --run fresh");
+    train(db, "--cache auto --memory 64MiB --run full");
+    const Process server("serve " + db + " --socket run/socket --memory 512MiB", root_);
+    ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
+    const json remote = train("unix:run/socket", "--cache 25% --run remote");
+    train("unix:run/socket", "--cache 25% --workers 2 --run workers");
+    server.Signal(SIGTERM);
+    EXPECT_EQ(server.Wait().exit_code, 0);
+    EXPECT_EQ(remote["loss"], live["loss"]);
+    EXPECT_EQ(remote["test_" + metric], live["test_" + metric]);
+
+    const json predicted = RunJson("predict " + db + " --run live --split test --out rows.npy --json");
+    EXPECT_EQ(predicted["columns"], numbers ? 2 : 3);
+    EXPECT_EQ(predicted["rows"], 300);
+    if (numbers) {
+      EXPECT_NEAR(predicted["rmse"].get<double>(), live["test_rmse"].get<double>(), 1e-6);
+    }
+    for (const float value : Elements<float>(Path("rows.npy"))) {
+      EXPECT_TRUE(numbers ? value > -50 && value < 600 : value >= 0 && value <= 1) << value;
+    }
+    EXPECT_EQ(
+        RunJson("predict " + db + " --run live --inference layers --table all --overwrite --json")["rows"],
+        3000);
+    EXPECT_THAT(Run("predict " + db + " --run live --what classes --out rows.npy").err,
+                HasSubstr(numbers ? "tells values" : "tells the score of each label"));
+  }
+}
+
+TEST_F(TargetsCliTest, AnExportHasThem) {
+  const auto loss = [](const std::string& db) {
+    return Summary("train " + db + " --task regress --target target --road live " + kSettings)["loss"];
+  };
+  const json expected = loss("numbers");
+  for (const std::string format : {"npy", "csv"}) {
+    Expect0("export numbers out-" + format + " --format " + format);
+    Expect0("import again-" + format + " out-" + format);
+    EXPECT_EQ(loss("again-" + format), expected) << format;
+  }
+}
+
+// The rows 100 further on, and a table that has them where they are asked for.
+TEST_F(TargetsCliTest, ALagIsARowOfAnotherNode) {
+  const std::vector<float> features = Elements<float>(Path("plain/features.npy"));
+  ASSERT_EQ(features.size(), 3000u * 16);
+  std::string train, shifted;
+  for (int node = 0; node < 3000; node++) {
+    if (node < 400) train += fmt::format("{}\n", node);
+    for (int c = 0; c < 16; c++) {
+      const float value = node < 2900 ? features[(node + 100) * 16 + c] : 0;
+      shifted += fmt::format("{}{}", value, c == 15 ? "\n" : ",");
+    }
+  }
+  Write("first.csv", train);
+  Write("shifted.csv", shifted);
+  Write("last.csv", "2000\n2001\n");
+  Expect0("import shifted plain --targets shifted.csv --train first.csv --valid last.csv --test last.csv");
+  const std::string options = std::string("train shifted --task regress --road live ") + kSettings;
+  const json lagging = Summary(options + "--target feature@+100"),
+             there = Summary(options + "--target target");
+  EXPECT_EQ(lagging["loss"], there["loss"]);
+  EXPECT_EQ(lagging["test_rmse"], there["test_rmse"]);
+  EXPECT_NE(lagging["loss"], Summary(options + "--target feature")["loss"]);
+}
+
+TEST_F(TargetsCliTest, WhatCannotBeLearnedIsRefusedByName) {
+  const auto refused = [](const std::string& arguments, int exit_code) {
+    const Outcome outcome = Run("train " + arguments + " --fanout 5,5 --hidden 16 --memory 256MiB");
+    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << outcome.err;
+    EXPECT_TRUE(outcome.out.empty()) << outcome.out;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("numbers --task regress", 2), HasSubstr("name it, as --target target"));
+  EXPECT_THAT(refused("numbers --target target", 2), HasSubstr("--target is of --task regress"));
+  EXPECT_THAT(refused("numbers --task regress --target target@-1", 1), HasSubstr("no table \"target@-1\""));
+  EXPECT_THAT(refused("numbers --task regress --target target@+x", 2), HasSubstr("'target@+x'"));
+  EXPECT_THAT(refused("numbers --task regress --target none", 1),
+              HasSubstr("there are split, feature, target"));
+  EXPECT_THAT(refused("numbers --task multilabel --target target", 1), HasSubstr("0, 1 or NaN"));
+  EXPECT_THAT(refused("numbers --task regress --target target@+2999", 1), HasSubstr("has no target"));
+  EXPECT_THAT(refused("numbers --task regress --target target --road partitioned", 2),
+              HasSubstr("take another road"));
+  EXPECT_THAT(refused("numbers --task regress --target target --decoder dot", 2),
+              HasSubstr("--decoder belongs to --task link, and this is --task regress"));
+  EXPECT_THAT(refused("numbers", 1), HasSubstr("labels of 0 classes"));
+  Summary(std::string("train numbers --task regress --target target --run kept") + kSettings);
+  EXPECT_THAT(refused("numbers --task regress --target feature --run kept --resume", 2),
+              HasSubstr("--target is feature, but was target"));
+  // Labels are numbers too.
+  EXPECT_TRUE(
+      Summary(std::string("train db --task regress --target label") + kSettings).contains("test_rmse"));
+}
+
+// Edges between classes weigh nothing.
+TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
+  const std::vector<int64_t> edges = Elements<int64_t>(Path("graph/edges.npy"));
+  const std::vector<int64_t> labels = Elements<int64_t>(Path("graph/labels.npy"));
+  const size_t count = edges.size() / 2;
+  std::string lines, ones;
+  for (size_t e = 0; e < count; e++) {
+    const int64_t from = edges[e], to = edges[count + e];
+    lines += fmt::format("{},{},{}\n", from, to, labels[from] == labels[to] ? 1 : 0);
+    ones += fmt::format("{},{},1\n", from, to);
+  }
+  Write("weighted.csv", lines);
+  Write("ones.csv", ones);
+  Expect0("import weighted graph --edges weighted.csv");
+  Expect0("import ones graph --edges ones.csv");
+  for (const std::string model : {"--model sage ", "--model gcn ", "--model sage --aggregator sum "}) {
+    const auto train = [&](const std::string& db, const std::string& options) {
+      return Summary("train " + db + " " + model + kSettings + options);
+    };
+    const json alike = train("weighted", "--road live --cache 25%");
+    const json weighed = train("weighted", "--edge-weights on --cache 25% --run weighed");
+    EXPECT_EQ(weighed["edge_weights"], "on");
+    EXPECT_EQ(alike["edge_weights"], "off");
+    EXPECT_NE(weighed["loss"], alike["loss"]);
+    EXPECT_GT(weighed["test_accuracy"].get<double>(), alike["test_accuracy"].get<double>() - 0.02) << model;
+    // Where all weigh the same, sums are the same but for their rounding.
+    EXPECT_NEAR(train("ones", "--edge-weights on --cache 25%")["loss"].get<double>(),
+                train("ones", "--road live --cache 25%")["loss"].get<double>(), 1e-4)
+        << model;
+    EXPECT_EQ(RunJson("predict weighted --run weighed --split test --out w.npy --json")["accuracy"],
+              weighed["test_accuracy"]);
+    EXPECT_THAT(Run("predict weighted --run weighed --inference layers --out w.npy").err,
+                HasSubstr("--edge-weights on"));
+  }
+  const auto refused = [](const std::string& options, int exit_code) {
+    const Outcome outcome = Run("train " + options + " --edge-weights on --fanout 5,5 --memory 256MiB");
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("db", 1), HasSubstr("import them with edge_weights.npy"));
+  EXPECT_THAT(refused("weighted --plan", 2), HasSubstr("take --road live"));
+  EXPECT_THAT(refused("weighted --road partitioned", 2), HasSubstr("take --road live"));
+  EXPECT_THAT(refused("weighted --workers 2", 2), HasSubstr("train on the database itself"));
+  EXPECT_THAT(refused("weighted --direction both", 2), HasSubstr("leave --direction out"));
+  EXPECT_THAT(refused("weighted --model gin", 2), HasSubstr("edge-weights on is of"));
+  EXPECT_THAT(refused("weighted --task link", 2), HasSubstr("--edge-weights belongs to --task node"));
 }
 
 TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {
@@ -203,7 +408,8 @@ TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {
   };
   EXPECT_THAT(refused("--heads 2"), HasSubstr("--heads is of --model gat, and this is --model sage"));
   EXPECT_THAT(refused("--model gin --aggregator max"), HasSubstr("--aggregator is of --model sage"));
-  EXPECT_THAT(refused("--model gpt"), HasSubstr("'gpt' is not sage, gcn, gat or gin"));
+  EXPECT_THAT(refused("--model gpt"), HasSubstr("'gpt' is not sage, gcn, gat, gin or rgcn"));
+  EXPECT_THAT(refused("--model rgcn"), HasSubstr("it is an --encoder of --task link"));
   EXPECT_THAT(refused("--model gat --heads 0"), HasSubstr("'0' is not a number of heads from 1 to 64"));
   for (const char* const road : {"", " --dry-run --layout absent", " --road partitioned", " --workers 2"}) {
     EXPECT_THAT(refused(std::string("--model gat --heads 5 --hidden 24 --fanout 5,5") + road),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -234,12 +235,12 @@ TEST(Scores, OfTrainersTogetherAreThoseOfOne) {
   for (float& logit : logits) logit = static_cast<float>(rng.Below(20));  // ties occur
   std::vector<int64_t> labels(kNodes);
   for (int64_t& label : labels) label = static_cast<int64_t>(rng.Below(3)) - 1;
-  Scores one(2);
+  Scores one(NodeTask::kClasses, 2);
   one.Add(logits, labels);
   ThreadTrainers trainers(kRanks);
   OnRanks(kRanks, [&](uint32_t rank) {
     const std::unique_ptr<Communicator> joined = trainers.Join(rank);
-    Scores scores(2);
+    Scores scores(NodeTask::kClasses, 2);
     // Rank 1 gets nothing.
     const size_t begin = rank == 0 ? 0 : 301, end = rank == 2 ? kNodes : 301;
     scores.Add(std::span(logits).subspan(2 * begin, 2 * (end - begin)),
@@ -250,6 +251,41 @@ TEST(Scores, OfTrainersTogetherAreThoseOfOne) {
     EXPECT_EQ(all.accuracy, one.Evaluate()->accuracy);
     EXPECT_EQ(all.auc, one.Evaluate()->auc);
   });
+}
+
+TEST(Scores, OfTargetsOfTrainersTogetherAreThoseOfOne) {
+  SCOPED_TRACE(testing::Message() << "seed " << kValuesSeed);
+  constexpr size_t kNodes = 400, kWidth = 3;
+  Rng rng(kValuesSeed);
+  std::vector<float> outputs(kNodes * kWidth), targets(kNodes * kWidth);
+  for (float& output : outputs) output = static_cast<float>(rng.Below(20)) - 10;
+  for (float& target : targets) {
+    target = rng.Below(5) == 0 ? std::nanf("") : static_cast<float>(rng.Below(2));
+  }
+  for (const NodeTask task : {NodeTask::kRegression, NodeTask::kMultiLabel}) {
+    Scores one(task, kWidth);
+    one.AddTargets(outputs, targets);
+    const Evaluation expected = one.Evaluate().value();
+    ThreadTrainers trainers(kRanks);
+    OnRanks(kRanks, [&](uint32_t rank) {
+      const std::unique_ptr<Communicator> joined = trainers.Join(rank);
+      Scores scores(task, kWidth);
+      // Rank 1 gets nothing.
+      const size_t begin = rank == 0 ? 0 : 301, end = rank == 2 ? kNodes : 301;
+      const auto part = [&](std::span<const float> all) {
+        return all.subspan(kWidth * begin, kWidth * (end - begin));
+      };
+      scores.AddTargets(part(outputs), part(targets));
+      EXPECT_OK(scores.Gather(*joined));
+      const Evaluation all = scores.Evaluate().value();
+      EXPECT_EQ(all.nodes, expected.nodes);
+      EXPECT_EQ(all.auc, expected.auc);
+      EXPECT_EQ(all.micro_f1, expected.micro_f1);
+      EXPECT_EQ(all.rmse.has_value(), expected.rmse.has_value());
+      EXPECT_NEAR(all.rmse.value_or(0), expected.rmse.value_or(0), 1e-12);
+      EXPECT_NEAR(all.mae.value_or(0), expected.mae.value_or(0), 1e-12);
+    });
+  }
 }
 
 }  // namespace

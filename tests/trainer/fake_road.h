@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "quarry/base/random.h"
@@ -59,6 +60,11 @@ class FakeRoad final : public Road {
     return nodes;
   }
 
+  // The node and the neighbor of an edge, by the id that batches give it.
+  std::pair<NodeId, NodeId> EdgeAt(uint64_t edge) const {
+    const auto node = static_cast<NodeId>(edge / options_.degree);
+    return {node, neighbors_[node][edge % options_.degree]};
+  }
   std::vector<int64_t>& mutable_labels() { return labels_; }
   std::vector<float>& mutable_features() { return features_; }
   bool no_training_nodes = false;
@@ -102,17 +108,22 @@ class FakeRoad::FakeBatch {
     block_.indptr.push_back(0);
     for (const uint32_t fanout : road.options_.fanouts) {
       for (size_t v = block_.indptr.size() - 1; v < block_.hop_offsets.back(); v++) {
-        std::vector<NodeId> candidates = road.neighbors_[block_.nodes[v]];
+        const NodeId node = block_.nodes[v];
+        std::vector<uint32_t> candidates(road.neighbors_[node].size());
+        std::iota(candidates.begin(), candidates.end(), 0);
         for (uint32_t k = 0; k < fanout && k < candidates.size(); k++) {
           std::swap(candidates[k], candidates[k + rng.Below(candidates.size() - k)]);
-          block_.indices.push_back(find(candidates[k]));
+          block_.indices.push_back(find(road.neighbors_[node][candidates[k]]));
+          block_.edge_ids.push_back(uint64_t{node} * road.options_.degree + candidates[k]);
         }
         block_.indptr.push_back(static_cast<uint32_t>(block_.indices.size()));
       }
       block_.hop_offsets.push_back(static_cast<uint32_t>(block_.nodes.size()));
     }
     slots_.assign(block_.nodes.begin(), block_.nodes.end());
-    for (const NodeId seed_node : seeds) labels_.push_back(road.labels_[seed_node]);
+    for (const NodeId seed_node : seeds) {
+      if (!road.labels_.empty()) labels_.push_back(road.labels_[seed_node]);
+    }
   }
 
  private:

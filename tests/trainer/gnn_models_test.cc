@@ -29,7 +29,10 @@ std::vector<ModelSpec> AllModels() {
   return {{.model = GnnKind::kSage},
           {.model = GnnKind::kSage, .aggregator = Aggregator::kMax},
           {.model = GnnKind::kSage, .aggregator = Aggregator::kSum},
+          {.model = GnnKind::kSage, .edge_weights = EdgeWeights::kOn},
+          {.model = GnnKind::kSage, .aggregator = Aggregator::kSum, .edge_weights = EdgeWeights::kOn},
           {.model = GnnKind::kGcn},
+          {.model = GnnKind::kGcn, .edge_weights = EdgeWeights::kOn},
           {.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth},
           {.model = GnnKind::kGat, .heads = 1},
           {.model = GnnKind::kGat, .heads = 4},
@@ -37,8 +40,28 @@ std::vector<ModelSpec> AllModels() {
 }
 
 std::string GnnTestName(const testing::TestParamInfo<ModelSpec>& info) {
-  return fmt::format("{}_{}_{}_{}", NameOf(info.param.model), NameOf(info.param.aggregator), info.param.heads,
-                     NameOf(info.param.gcn_norm));
+  return fmt::format("{}_{}_{}_{}_{}", NameOf(info.param.model), NameOf(info.param.aggregator),
+                     info.param.heads, NameOf(info.param.gcn_norm), NameOf(info.param.edge_weights));
+}
+
+// What so many edges weigh; every third one nothing.
+std::shared_ptr<const std::span<const float>> WeightsOf(std::vector<float> weights) {
+  struct Held {
+    std::vector<float> weights;
+    std::span<const float> span;
+  };
+  auto held = std::make_shared<Held>();
+  held->weights = std::move(weights);
+  held->span = held->weights;
+  return {held, &held->span};
+}
+std::shared_ptr<const std::span<const float>> SomeWeights(uint64_t count) {
+  Rng rng(MixSeed(count, 6));
+  std::vector<float> weights(count);
+  for (uint64_t edge = 0; edge < count; edge++) {
+    weights[edge] = edge % 3 == 0 ? 0.0F : static_cast<float>(3 * rng.Unit());
+  }
+  return WeightsOf(std::move(weights));
 }
 
 // Degrees of nodes 0 to count - 1 in a graph of which blocks are samples.
@@ -55,6 +78,7 @@ INSTANTIATE_TEST_SUITE_P(All, GnnModels, testing::ValuesIn(AllModels()), GnnTest
 // A block with isolated nodes, single neighbors, parallel edges and nodes that are their own neighbors, whose input rows
 // lie scattered in a matrix; and a loss that is linear in the outputs.
 struct GnnProblem {
+  static constexpr uint64_t kEdges = 5000;  // of the graph
   Block block;
   uint32_t dim;
   std::vector<uint32_t> slots;
@@ -79,6 +103,9 @@ struct GnnProblem {
       block.indptr.push_back(static_cast<uint32_t>(indices.size()));
     }
     block.indices = std::move(indices);
+    // An edge of the graph may be drawn more than once, and edge 0, which weighs nothing, is all that node 1 has.
+    for (uint32_t e = 0; e < block.indices.size(); e++) block.edge_ids.push_back(rng.Below(kEdges));
+    block.edge_ids[0] = 0;
     slots.resize(block.nodes.size());
     std::iota(slots.begin(), slots.end(), 0);
     for (size_t i = slots.size(); i > 1; i--) std::swap(slots[i - 1], slots[rng.Below(i)]);
@@ -125,11 +152,13 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
       widths.back() = 7;
       if (split) SetBlasThreads(1);
       const auto degrees = SomeDegrees(shape.hops.back());
+      const auto weights = SomeWeights(GnnProblem::kEdges);
       const auto layers = GnnLayers::Make({.spec = GetParam(),
                                            .widths = widths,
                                            .learning_rate = 0.01,
                                            .seed = 3,
                                            .degrees = degrees,
+                                           .weights = weights,
                                            .threads = 2,
                                            .input_gradients = true,
                                            .split_products = split})
@@ -143,9 +172,9 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
       const auto parameters = PlainGnnParameters(GetParam(), layers->Parameters(), widths);
       const torch::Tensor rows = DoubleTensor(problem.values).view({-1, shape.in}).clone().requires_grad_();
       const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
-      const torch::Tensor outputs =
-          PlainGnn(GetParam(), problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)),
-                   parameters, torch::tensor(std::vector<double>(degrees->begin(), degrees->end())));
+      const torch::Tensor outputs = PlainGnn(
+          GetParam(), problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)), parameters,
+          torch::tensor(std::vector<double>(degrees->begin(), degrees->end())), *weights);
       (outputs.view({-1}) * DoubleTensor(problem.output_gradients)).sum().backward();
 
       std::vector<float> output_gradients = problem.output_gradients, gradients(problem.values.size());
@@ -165,18 +194,99 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
   }
 }
 
+// R-GCN as plain Torch: of each node and basis the mean over its edges of a coefficient times a row.
+torch::Tensor PlainRgcn(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds, int64_t bases,
+                        const std::vector<std::vector<torch::Tensor>>& layers) {
+  for (size_t l = 0; l < layers.size(); l++) {
+    std::vector<torch::Tensor> outputs;
+    for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
+      const uint32_t first = block.indptr[v], last = block.indptr[v + 1];
+      torch::Tensor gathered = torch::zeros({bases, h.size(1)}, torch::kDouble);
+      for (uint32_t e = first; e < last; e++) {
+        const torch::Tensor counts = layers[l][1][kinds[block.edge_ids[e]]];
+        gathered = gathered + torch::outer(counts, h[block.indices[e]]) / static_cast<double>(last - first);
+      }
+      outputs.push_back(torch::cat({h[v], gathered.flatten()}).matmul(layers[l][0]) + layers[l][2]);
+    }
+    h = torch::stack(outputs);
+    if (l + 1 < layers.size()) h = h.relu();
+  }
+  return h;
+}
+
+TEST(Rgcn, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfThreads) {
+  constexpr uint32_t kKinds = 7, kBases = 3, kIn = 10, kOut = 6;
+  Rng rng(21);
+  std::vector<uint32_t> kinds(GnnProblem::kEdges);
+  for (uint32_t& kind : kinds) kind = static_cast<uint32_t>(rng.Below(kKinds));
+  SetBlasThreads(1);
+  for (const std::vector<uint32_t>& hops :
+       {std::vector<uint32_t>{9, 40}, std::vector<uint32_t>{9, 40, 150}, std::vector<uint32_t>{700, 1500}}) {
+    SCOPED_TRACE(fmt::format("{} hops, {} seeds", hops.size() - 1, hops[0]));
+    const GnnProblem problem(hops.size(), hops, kIn, kOut);
+    std::vector<uint32_t> widths(hops.size(), 8);
+    widths.front() = kIn;
+    widths.back() = kOut;
+    std::vector<float> of_one;
+    for (const unsigned threads : {1U, 3U}) {
+      const auto layers = GnnLayers::Make({.spec = {.model = GnnKind::kRgcn, .bases = kBases},
+                                           .widths = widths,
+                                           .learning_rate = 0.01,
+                                           .seed = 3,
+                                           .kinds = std::make_shared<const std::vector<uint32_t>>(kinds),
+                                           .kind_count = kKinds,
+                                           .threads = threads,
+                                           .input_gradients = true,
+                                           .split_products = true})
+                              .value();
+      std::vector<std::vector<torch::Tensor>> parameters;
+      const auto spans = layers->Parameters();
+      for (size_t l = 0; l + 1 < widths.size(); l++) {
+        const int64_t out = widths[l + 1];
+        parameters.push_back({DoubleTensor(spans[3 * l]).view({-1, out}).clone().requires_grad_(),
+                              DoubleTensor(spans[3 * l + 1]).view({kKinds, kBases}).clone().requires_grad_(),
+                              DoubleTensor(spans[3 * l + 2]).clone().requires_grad_()});
+      }
+      const torch::Tensor rows = DoubleTensor(problem.values).view({-1, kIn}).clone().requires_grad_();
+      const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
+      const torch::Tensor outputs = PlainRgcn(
+          problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)), kinds, kBases, parameters);
+      (outputs.view({-1}) * DoubleTensor(problem.output_gradients)).sum().backward();
+      std::vector<float> output_gradients = problem.output_gradients, gradients(problem.values.size());
+      ASSERT_OK(layers->Forward(problem.view(), std::nullopt));
+      ExpectWithin(layers->output(), outputs);
+      ASSERT_OK(layers->Backward(problem.view(), output_gradients.data(), gradients.data()));
+      ExpectWithin(gradients, rows.grad());
+      std::vector<float> all = gradients;
+      size_t p = 0;
+      for (const auto& layer : parameters) {
+        for (const torch::Tensor& parameter : layer) {
+          SCOPED_TRACE(fmt::format("parameter {}", p));
+          const std::span<float> gradient = layers->Gradients()[p++];
+          ExpectWithin(gradient, parameter.grad());
+          all.insert(all.end(), gradient.begin(), gradient.end());
+        }
+      }
+      if (threads == 1) of_one = all;
+      EXPECT_EQ(all, of_one);
+    }
+  }
+}
+
 // With dropout there is no plain twin to compare with, but the masks are a function of the seed: so is the
 // loss, and its slope along the gradient must be the gradient's square.
 TEST_P(GnnModels, GradientIsTheSlopeOfTheLossUnderDropout) {
   const GnnProblem problem(4, {40, 150, 400}, 12, 4);
-  TrainOptions options{.spec = GetParam(),
-                       .layers = 2,
-                       .hidden = 24,
-                       .learning_rate = 1e-30,
-                       .dropout = 0.4,
-                       .input_dropout = 0.3,
-                       .seed = 3,
-                       .degrees = SomeDegrees(400)};  // TrainStep then leaves the weights as they are
+  TrainOptions options{
+      .spec = GetParam(),
+      .layers = 2,
+      .hidden = 24,
+      .learning_rate = 1e-30,
+      .dropout = 0.4,
+      .input_dropout = 0.3,
+      .seed = 3,
+      .degrees = SomeDegrees(400),
+      .weights = SomeWeights(GnnProblem::kEdges)};  // TrainStep then leaves the weights as they are
   options.spec.attention_dropout = options.spec.model == GnnKind::kGat ? 0.3 : 0;
   const auto model = NodeModel::Make(options, problem.dim, 4).value();
   const auto loss = [&] { return double{model->TrainStep(problem.view(), 77).value()}; };
@@ -198,6 +308,7 @@ TEST_P(GnnModels, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
                                          .dropout = 0.3,
                                          .seed = 3,
                                          .degrees = SomeDegrees(3000),
+                                         .weights = SomeWeights(GnnProblem::kEdges),
                                          .threads = threads,
                                          .input_gradients = true,
                                          .split_products = true})
@@ -221,8 +332,12 @@ TEST_P(GnnModels, SplitProductsAreTheSameBitsForAnyNumberOfThreads) {
 TEST_P(GnnModels, HoldsNoMoreThanTheEstimate) {
   const std::vector<uint32_t> shape = {256, 4000, 20000, 30000};
   const GnnProblem problem(12, shape, 64, 5);
-  const TrainOptions options{
-      .spec = GetParam(), .layers = 3, .hidden = 128, .seed = 3, .degrees = SomeDegrees(30000)};
+  const TrainOptions options{.spec = GetParam(),
+                             .layers = 3,
+                             .hidden = 128,
+                             .seed = 3,
+                             .degrees = SomeDegrees(30000),
+                             .weights = SomeWeights(GnnProblem::kEdges)};
   const auto model = NodeModel::Make(options, problem.dim, 5).value();
   const GnnProblem smaller(11, {250, 3900, 19500, 29300}, 64, 5);
   model->TrainStep(smaller.view(), 0).value();  // buffers grow by no more than their slack
@@ -249,7 +364,8 @@ TEST_P(GnnModels, LearnsFromTheGraphAndGoesOnFromItsState) {
                              .learning_rate = 0.01,
                              .dropout = 0.3,
                              .seed = 5,
-                             .degrees = std::make_shared<const std::vector<uint32_t>>(2000, 10)};
+                             .degrees = std::make_shared<const std::vector<uint32_t>>(2000, 10),
+                             .weights = SomeWeights(20'000)};
   const TrainSummary summary = Train(road, options, {}).value();
   EXPECT_GT(summary.test->accuracy, 0.4);  // a guess: a quarter
 
@@ -431,7 +547,7 @@ TEST_P(GnnModels, AWholeGraphIsABlockOfAllItsNodes) {
       const auto* row = reinterpret_cast<const float*>(view.features.Row(v));
       whole.insert(whole.end(), row, row + 10);
     }
-    if (GetParam().needs_degrees()) {
+    if (GetParam().weighs_messages()) {
       EXPECT_EQ(layers->CheckGraph().code(), Code::kUnsupported);
       EXPECT_EQ(ForwardGraph(*layers, indptr, block.indices, whole).code(), Code::kUnsupported);
       continue;
@@ -458,7 +574,48 @@ TEST_P(GnnModels, RefusesInputGradientsThroughWhatDoesNotCarryThem) {
   EXPECT_EQ(GnnLayers::Make(options).status().code(), Code::kInternal);
 }
 
+// Most neighbors are of other classes, and weigh nothing.
+TEST(EdgeWeights, TellWhichNeighborsCount) {
+  FakeRoadOptions graph;
+  graph.homophily = 0.2;
+  for (const GnnKind model : {GnnKind::kSage, GnnKind::kGcn}) {
+    FakeRoad road(graph);
+    std::vector<float> weights;
+    for (uint64_t edge = 0; edge < uint64_t{graph.nodes} * graph.degree; edge++) {
+      const auto [node, neighbor] = road.EdgeAt(edge);
+      weights.push_back(road.labels()[node] == road.labels()[neighbor] ? 2.0F : 0.0F);
+    }
+    TrainOptions options{.spec = {.model = model},
+                         .layers = 2,
+                         .hidden = 32,
+                         .epochs = 15,
+                         .learning_rate = 0.01,
+                         .dropout = 0.3,
+                         .seed = 5};
+    const double alike = Train(road, options, {}).value().test->accuracy;
+    options.spec.edge_weights = EdgeWeights::kOn;
+    EXPECT_THAT(Train(road, options, {}).status(), IsStatus(Code::kInternal, HasSubstr("weights of edges")));
+    options.weights = WeightsOf(std::move(weights));
+    const double weighed = Train(road, options, {}).value().test->accuracy;
+    EXPECT_GT(weighed, alike + 0.15) << NameOf(model);
+    EXPECT_GT(weighed, 0.7) << NameOf(model);
+  }
+}
+
 TEST(ModelSpec, RefusesWhatDoesNotFit) {
+  FakeRoad road{FakeRoadOptions{}};
+  EXPECT_THAT(Train(road, {.spec = {.model = GnnKind::kRgcn}}, {}).status(),
+              IsStatus(Code::kUsage, HasSubstr("training on nodes knows of none")));
+  EXPECT_THAT(GnnLayers::Make({.spec = {.model = GnnKind::kRgcn}, .widths = {3, 4}}).status(),
+              IsStatus(Code::kInternal, HasSubstr("relations")));
+  EXPECT_THAT(CheckModel({.model = GnnKind::kRgcn, .bases = 0}, 1, 24),
+              IsStatus(Code::kUsage, HasSubstr("bases is 0")));
+  for (const ModelSpec& spec :
+       {ModelSpec{.model = GnnKind::kGat, .edge_weights = EdgeWeights::kOn},
+        ModelSpec{.aggregator = Aggregator::kMax, .edge_weights = EdgeWeights::kOn},
+        ModelSpec{.model = GnnKind::kGcn, .gcn_norm = GcnNorm::kBoth, .edge_weights = EdgeWeights::kOn}}) {
+    EXPECT_THAT(CheckModel(spec, 1, 24), IsStatus(Code::kUsage, HasSubstr("edge-weights on is of")));
+  }
   EXPECT_OK(CheckModel({.model = GnnKind::kGat, .heads = 5}, 1, 24));  // the only layer has no hidden width
   EXPECT_THAT(CheckModel({.model = GnnKind::kGat, .heads = 5}, 2, 24),
               IsStatus(Code::kUsage, HasSubstr("such as 25")));

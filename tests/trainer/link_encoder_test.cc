@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(Encoders, LinkEncodersTest,
                          testing::Values(ModelSpec{}, ModelSpec{.aggregator = Aggregator::kMax},
                                          ModelSpec{.model = GnnKind::kGcn},
                                          ModelSpec{.model = GnnKind::kGat, .heads = 2},
-                                         ModelSpec{.model = GnnKind::kGin}));
+                                         ModelSpec{.model = GnnKind::kGin},
+                                         ModelSpec{.model = GnnKind::kRgcn, .bases = 3}));
 
 TEST_P(LinkEncodersTest, EncodesAllNodesAsItDoesABatchWithAllNeighbors) {
   const LinkData data = RandomData();
@@ -267,7 +268,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kGat}},
                     Chain{DecoderKind::kComplEx, {4, 3}, {.model = GnnKind::kGat, .heads = 2}},
                     Chain{DecoderKind::kDistMult, {4, 3}, {.model = GnnKind::kGcn}},
-                    Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kGin}}),
+                    Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kGin}},
+                    Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kRgcn, .bases = 2}},
+                    Chain{DecoderKind::kComplEx, {4, 3}, {.model = GnnKind::kRgcn}}),
     NameOfChain);
 
 // Every batch uses most rows, so batches in flight read rows that others are about to write.
@@ -348,12 +351,32 @@ TEST_P(LinkEncodersTest, TrainingGoesOnFromAStateToTheSameBits) {
   ASSERT_OK(second.TakeState(first.State()));
   EXPECT_EQ(run(first, 2), run(second, 2));
   EXPECT_EQ(first.State(), second.State());
-  EXPECT_EQ(first.State().size(), LinkEncoderStateBytes(options));
+  const LinkCounts counts{.nodes = data.node_count, .relations = data.relation_count};
+  EXPECT_EQ(first.State().size(), LinkEncoderStateBytes(options, counts));
 
   const LinkTrainOptions no_encoder = EncoderOptions({});
   LinkTask without(data, no_encoder);
   EXPECT_TRUE(without.State().empty());
   EXPECT_THAT(without.TakeState(first.State()), IsStatus(Code::kCorruption));
+}
+
+// Relation 0 joins members of a group, relation 1 anybody: who tells them apart knows what to listen to.
+TEST(LinkEncoder, RgcnTellsRelationsApart) {
+  LinkData data = Groups();
+  Rng rng(kEncoderSeed);
+  data.relation_count = 2;
+  for (int i = 0; i < 1500; i++) {
+    data.train.push_back({static_cast<NodeId>(rng.Below(data.node_count)), 1,
+                          static_cast<NodeId>(rng.Below(data.node_count))});
+  }
+  const auto mrr = [&](const ModelSpec& encoder) {
+    LinkTrainOptions options = EncoderOptions({20});
+    options.encoder = encoder;
+    options.spec.dim = 16;
+    options.epochs = 20;
+    return Follow(data, options).summary.test->filtered.mrr;
+  };
+  EXPECT_GT(mrr({.model = GnnKind::kRgcn, .bases = 4}), 1.1 * mrr({.model = GnnKind::kGcn}));
 }
 
 TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {

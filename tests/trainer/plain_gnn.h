@@ -29,6 +29,9 @@ inline std::vector<std::vector<torch::Tensor>> PlainGnnParameters(const ModelSpe
       case GnnKind::kGcn:
         shapes = {{in, out}, {out}};
         break;
+      case GnnKind::kRgcn:  // of edges with kinds, which the tests of it have
+        ADD_FAILURE() << "no plain R-GCN here";
+        break;
       case GnnKind::kGin:
         shapes = {{in, out}, {out}, {out, out}, {out}};
         break;
@@ -49,13 +52,17 @@ inline std::vector<std::vector<torch::Tensor>> PlainGnnParameters(const ModelSpe
 // What layer `parameters` makes of node v, whose list has the rows `list` of h, without bias. Of GAT, `z` is h W by head.
 inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::Tensor>& parameters, bool last,
                                const torch::Tensor& h, const torch::Tensor& z, int64_t v,
-                               std::vector<int64_t> list, const torch::Tensor& degrees = {}) {
+                               std::vector<int64_t> list, const torch::Tensor& degrees = {},
+                               const torch::Tensor& weights = {}) {
   const auto rows = [&](const torch::Tensor& from) {
     return from.index_select(0, torch::tensor(list, torch::kLong));
   };
   if (spec.model == GnnKind::kSage) {
     torch::Tensor told = torch::zeros({h.size(1)}, torch::kDouble);
-    if (!list.empty()) {
+    if (spec.needs_weights()) {
+      const double sum = spec.aggregator == Aggregator::kSum ? 1 : weights.sum().item<double>();
+      if (!list.empty() && sum > 0) told = (weights.unsqueeze(-1) * rows(h)).sum(0) / sum;
+    } else if (!list.empty()) {
       told = spec.aggregator == Aggregator::kMean  ? rows(h).mean(0)
              : spec.aggregator == Aggregator::kSum ? rows(h).sum(0)
                                                    : std::get<0>(rows(h).max(0));
@@ -71,6 +78,9 @@ inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::T
     }
     return (scales[v] * told).matmul(parameters[0]);
   }
+  if (spec.needs_weights()) {
+    return ((h[v] + (weights.unsqueeze(-1) * rows(h)).sum(0)) / (1 + weights.sum())).matmul(parameters[0]);
+  }
   list.push_back(v);
   if (spec.model == GnnKind::kGcn) return rows(h).mean(0).matmul(parameters[0]);
   if (spec.model == GnnKind::kGin) {
@@ -82,10 +92,10 @@ inline torch::Tensor PlainNode(const ModelSpec& spec, const std::vector<torch::T
   return last ? heads.mean(0) : heads.flatten();
 }
 
-// The outputs of the seeds; `h` has a row for each of the block's nodes.
+// The outputs of the seeds; `h` has a row for each of the block's nodes. `weights`: of the graph's edges, by edge id.
 inline torch::Tensor PlainGnn(const ModelSpec& spec, const Block& block, torch::Tensor h,
                               const std::vector<std::vector<torch::Tensor>>& layers,
-                              const torch::Tensor& degrees = {}) {
+                              const torch::Tensor& degrees = {}, std::span<const float> weights = {}) {
   for (size_t l = 0; l < layers.size(); l++) {
     const bool last = l + 1 == layers.size();
     torch::Tensor z;
@@ -94,7 +104,12 @@ inline torch::Tensor PlainGnn(const ModelSpec& spec, const Block& block, torch::
     for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
       std::vector<int64_t> list(block.indices.begin() + block.indptr[v],
                                 block.indices.begin() + block.indptr[v + 1]);
-      outputs.push_back(PlainNode(spec, layers[l], last, h, z, v, std::move(list), degrees));
+      std::vector<double> of_list;
+      for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1] && !weights.empty(); e++) {
+        of_list.push_back(weights[block.edge_ids[e]]);
+      }
+      outputs.push_back(PlainNode(spec, layers[l], last, h, z, v, std::move(list), degrees,
+                                  torch::tensor(of_list, torch::kDouble)));
     }
     h = torch::stack(outputs) + layers[l].back();
     if (!last) h = spec.model == GnnKind::kGat ? torch::elu(h) : h.relu();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "fake_road.h"
 #include "node_model.h"
+#include "states_in_memory.h"
 #include "support/status_matchers.h"
 #include "train_checkpoint.h"
 
@@ -21,31 +21,6 @@ namespace quarry {
 namespace {
 
 using testing::HasSubstr;
-
-class StatesInMemory final : public TrainingStates {
- public:
-  const std::string& path() const override { return path_; }
-  Result<TrainingRecord> Find(std::string_view name) override {
-    QUARRY_RETURN_IF_ERROR(Read(name).status());
-    TrainingRecord record;
-    record.name = name;
-    return record;
-  }
-  Result<std::vector<std::byte>> Read(std::string_view name) override {
-    const auto found = states.find(std::string(name));
-    if (found == states.end()) return MakeStatus(Code::kNotFound, "there is no run \"{}\"", name);
-    return found->second;
-  }
-  Status Save(const TrainingCheckpoint& checkpoint) override {
-    states[std::string(checkpoint.name)].assign(checkpoint.state.begin(), checkpoint.state.end());
-    return Status::Ok();
-  }
-
-  std::map<std::string, std::vector<std::byte>> states;
-
- private:
-  const std::string path_ = "db";
-};
 
 TrainOptions Trained() {
   TrainOptions options;

@@ -72,17 +72,17 @@ TEST(Train, ReportsEveryEpochWithTheStatsOfItsOwnPasses) {
 }
 
 TEST(LearningRate, GoesAsItsScheduleSays) {
-  TrainOptions options;
-  options.learning_rate = 0.1;
-  for (const uint32_t epoch : {1U, 2U, 100U}) EXPECT_EQ(LearningRateOf(options, epoch), 0.1);
-  options.schedule = LearningSchedule::kCosine;
-  options.schedule_epochs = 4;
+  for (const uint32_t epoch : {1U, 2U, 100U}) {
+    EXPECT_EQ(ScheduledRate(0.1, LearningSchedule::kConstant, 0, epoch), 0.1);
+  }
   const double cosines[] = {0.1, 0.1 * (1 + std::sqrt(0.5)) / 2, 0.05, 0.1 * (1 - std::sqrt(0.5)) / 2, 0, 0};
-  for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(LearningRateOf(options, i + 1), cosines[i], 1e-15) << i;
-  options.schedule = LearningSchedule::kStep;
-  options.schedule_epochs = 2;
+  for (uint32_t i = 0; i < 6; i++) {
+    EXPECT_NEAR(ScheduledRate(0.1, LearningSchedule::kCosine, 4, i + 1), cosines[i], 1e-15) << i;
+  }
   const double steps[] = {0.1, 0.1, 0.01, 0.01, 0.001};
-  for (uint32_t i = 0; i < 5; i++) EXPECT_NEAR(LearningRateOf(options, i + 1), steps[i], 1e-15) << i;
+  for (uint32_t i = 0; i < 5; i++) {
+    EXPECT_NEAR(ScheduledRate(0.1, LearningSchedule::kStep, 2, i + 1), steps[i], 1e-15) << i;
+  }
 }
 
 TEST(Train, TakesTheRateOfEachEpoch) {

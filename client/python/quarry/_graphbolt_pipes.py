@@ -88,7 +88,7 @@ class Loader(IterDataPipe):  # type: ignore[misc,type-arg,unused-ignore]
     engine's threads, with no ItemSampler, sampler or FeatureFetcher before it.
 
     fanouts         neighbors a layer, the layer of the seeds last, as GraphBolt has them: 1 to 1024 each
-    seeds           "train" (those with a label), "valid" or "test", ids, or a mask
+    seeds           "train" (those with a label, where nodes have any), "valid" or "test", ids, or a mask
     shuffle         seeds in another order every epoch; else mini-batches come in the order of `seeds`
     layout, fresh   epochs that `db.plan` packed, with the fanouts and the batch_size that it was given; or
                     packed anew each while the one before is used (within `disk`). They have an order of

@@ -100,7 +100,7 @@ struct OpenStream {
 
 struct StartPass {
   uint64_t stream = 0;
-  // Each used once. kTrain: those of the split with a label; the other splits: all of them.
+  // Each used once. kTrain: those of the split with a label, where nodes have labels; the other splits: all of them.
   std::variant<Split, NodeIds> seeds = Split::kTrain;
   bool shuffle = true;
   uint64_t pass = 0;

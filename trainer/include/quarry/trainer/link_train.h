@@ -20,6 +20,7 @@
 #include "quarry/embedding/optimizer.h"
 #include "quarry/pipeline/embedding_pipeline.h"
 #include "quarry/storage/store.h"
+#include "quarry/trainer/learning_schedule.h"
 #include "quarry/trainer/link.h"
 #include "quarry/trainer/model_spec.h"
 
@@ -41,6 +42,9 @@ struct LinkTrainOptions {
   double degree_share = 0;     // share of negatives drawn in proportion to degree, others uniformly
   OptimizerKind optimizer = OptimizerKind::kAdagrad;
   OptimizerOptions optimizer_options{.learning_rate = 0.05F};
+  // How both rates go from epoch to epoch.
+  LearningSchedule schedule = LearningSchedule::kConstant;
+  uint32_t schedule_epochs = 0;  // at least 1, but for kConstant
   InitKind init = InitKind::kNormal;
   float init_scale = 0.1F;
   uint32_t epochs = 10;
@@ -126,6 +130,7 @@ uint64_t LinkStateBytes(const Manifest& manifest, const LinkTrainOptions& option
 // that was left.
 struct LinkEpochReport {
   uint32_t epoch = 0;                   // from 1
+  double learning_rate = 0;             // of the vectors
   double loss = 0;                      // mean over edges and sides
   double seconds = 0;                   // training time, with checkpoints
   uint64_t edges = 0;                   // trained on

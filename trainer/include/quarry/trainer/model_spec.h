@@ -18,9 +18,13 @@ enum class GnnKind : uint8_t {
   kGcn,   // Kipf, Welling 2017
   kGat,   // Velickovic et al. 2018
   kGin,   // Xu, Hu, Leskovec, Jegelka 2019
+  kRgcn,  // Schlichtkrull et al. 2018, of edges with relations: an encoder of link prediction
 };
 // What becomes of the rows of a node's neighbors.
 enum class Aggregator : uint8_t { kMean, kMax, kSum };
+
+// Whether a neighbor's row counts as much as its edge weighs.
+enum class EdgeWeights : uint8_t { kOff, kOn };
 
 // What GCN divides a neighbor's row by.
 enum class GcnNorm : uint8_t {
@@ -31,7 +35,7 @@ enum class GcnNorm : uint8_t {
 template <>
 struct EnumNames<GnnKind> {
   static constexpr std::string_view kWhat = "model";
-  static constexpr std::string_view kNames[] = {"sage", "gcn", "gat", "gin"};
+  static constexpr std::string_view kNames[] = {"sage", "gcn", "gat", "gin", "rgcn"};
 };
 template <>
 struct EnumNames<Aggregator> {
@@ -44,17 +48,31 @@ struct EnumNames<GcnNorm> {
   static constexpr std::string_view kNames[] = {"right", "both"};
 };
 
+template <>
+struct EnumNames<EdgeWeights> {
+  static constexpr std::string_view kWhat = "edge weights";
+  static constexpr std::string_view kNames[] = {"off", "on"};
+};
+
 struct ModelSpec {
-  static constexpr uint32_t kHeadsMax = 64;
+  static constexpr uint32_t kHeadsMax = 64, kBasesMax = 64;
 
   GnnKind model = GnnKind::kSage;
-  Aggregator aggregator = Aggregator::kMean;  // SAGE's
-  GcnNorm gcn_norm = GcnNorm::kRight;         // GCN's
-  uint32_t heads = 4;                         // GAT's: they share the hidden width
-  double attention_dropout = 0;               // GAT's: rate for its coefficients
+  Aggregator aggregator = Aggregator::kMean;     // SAGE's
+  GcnNorm gcn_norm = GcnNorm::kRight;            // GCN's
+  uint32_t heads = 4;                            // GAT's: they share the hidden width
+  double attention_dropout = 0;                  // GAT's: rate for its coefficients
+  EdgeWeights edge_weights = EdgeWeights::kOff;  // of SAGE's mean and sum, and of GCN with the norm right
+  uint32_t bases = 8;                            // R-GCN's: matrices that relations share
 
   // Whether a model must know how many neighbors every node of the graph has (TrainOptions::degrees).
   bool needs_degrees() const { return model == GnnKind::kGcn && gcn_norm == GcnNorm::kBoth; }
+  // Whether it must know what every edge of a block weighs (TrainOptions::weights).
+  bool needs_weights() const { return edge_weights == EdgeWeights::kOn; }
+  // Whether rows are summed by weights of the block's messages (message_weights.h).
+  bool weighs_messages() const { return needs_degrees() || needs_weights(); }
+  // Whether it must know the relation of every edge.
+  bool needs_relations() const { return model == GnnKind::kRgcn; }
   bool operator==(const ModelSpec&) const = default;
 };
 
@@ -71,12 +89,13 @@ struct ModelField {
 };
 std::span<const ModelField> ModelFields();
 
-// "--model gat --heads 4 --attention-dropout 0": the model and all of its fields. SAGE's aggregator and
-// GCN's norm are left out where they are the first, so that runs that were trained before there was another have the
+// "--model gat --heads 4 --attention-dropout 0": the model and all of its fields. SAGE's aggregator,
+// GCN's norm and weights of edges are left out where they are the first, so that runs that were trained before there was another have the
 // same settings now.
 std::string ToSettings(const ModelSpec& spec);
 
-// kUsage names what does not fit: heads that do not share the hidden width evenly, a value out of range.
+// kUsage names what does not fit: heads that do not share the hidden width evenly, a value out of range, weights of edges of
+// a model that does not sum rows.
 Status CheckModel(const ModelSpec& spec, uint32_t layers, uint32_t hidden);
 
 }  // namespace quarry

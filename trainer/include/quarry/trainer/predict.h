@@ -1,4 +1,4 @@
-// Predictor: a trained model of node classification, asked about any nodes, by sampled inference over any road, or about
+// Predictor: a trained model of nodes' classes or targets, asked about any nodes, by sampled inference over any road, or about
 // all of a graph's nodes, layer by layer.
 //
 // Samples are those of training's test pass. So over the road that the run was trained on, and over its test
@@ -24,7 +24,7 @@ namespace quarry {
 
 // What is told of a node.
 enum class PredictedRows : uint8_t {
-  kScores,      // the probability of each class: softmax of the last layer
+  kScores,  // the probability of each class, or of each label; of regression, the values, in the table's units
   kEmbeddings,  // what the last layer is given of the node: the outputs of the layer before it
 };
 
@@ -40,7 +40,7 @@ Result<std::vector<NamedTensor>> ReadWeights(TrainingStates& states, std::string
 // One thread at a time, which LibTorch's threads work under.
 class Predictor {
  public:
-  // The model of the run's last checkpoint, with the weights that were tested. `options` has layers, hidden and
+  // The model of the run's last checkpoint, with the weights that were tested. `options` has task, layers, hidden and
   // row_norm as the run had them, and torch_threads. `split_products`: PredictGraph gives the same bits for any number of
   // them, and Predict too. kNotFound where there is no such run; kCorruption for a run
   // of another task, and for weights of another model than one that takes `feature_dim` columns.
@@ -49,7 +49,7 @@ class Predictor {
                                                  bool split_products = false);
   virtual ~Predictor() = default;
 
-  virtual uint32_t class_count() const = 0;
+  virtual uint32_t class_count() const = 0;  // or columns of the targets
   // Columns of such rows. 0: the model has one layer, and so nothing below it but the features.
   virtual uint32_t width(PredictedRows rows) const = 0;
 

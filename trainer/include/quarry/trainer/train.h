@@ -1,7 +1,7 @@
-// Train: the training loop of node classification, over any road (docs/architecture.md, "Data flow").
+// Train: the training loop of nodes' classes and targets, over any road (docs/architecture.md, "Data flow").
 //
-// A graph neural network (quarry/trainer/model_spec.h) on DENSE blocks (Waleffe §3.3), Adam, cross-entropy,
-// early stopping. Accuracy is that of sampled inference. The trainer sees batches only, so it
+// A graph neural network (quarry/trainer/model_spec.h) on DENSE blocks (Waleffe §3.3), Adam, the loss of its task
+// (quarry/trainer/node_task.h), early stopping. Metrics are those of sampled inference. The trainer sees batches only, so it
 // cannot tell one road from another; LibTorch stays behind this header.
 //
 // Training uses two kinds of threads: the engine's, which the road started, and LibTorch's (`torch_threads`:
@@ -24,25 +24,14 @@
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/communicator.h"
+#include "quarry/trainer/learning_schedule.h"
 #include "quarry/trainer/model_spec.h"
+#include "quarry/trainer/node_task.h"
 
 namespace quarry {
 
 // How input rows are scaled before anything else sees them.
 enum class RowNorm : uint8_t { kNone, kL1, kL2 };
-
-// How the learning rate goes from epoch to epoch. It is a function of the epoch alone, so a run that goes on has the rates of
-// one that was never interrupted.
-enum class LearningSchedule : uint8_t {
-  kConstant,
-  kCosine,  // falls as half a cosine, to 0 behind schedule_epochs (Loshchilov, Hutter 2017, without restarts)
-  kStep,    // a tenth of what it was, every schedule_epochs
-};
-template <>
-struct EnumNames<LearningSchedule> {
-  static constexpr std::string_view kWhat = "schedule";
-  static constexpr std::string_view kNames[] = {"constant", "cosine", "step"};
-};
 
 struct TrainOptions {
   ModelSpec spec;
@@ -62,25 +51,23 @@ struct TrainOptions {
   bool ordered = false;  // batches in order: with one seed, the same losses to the last bit
   // How many neighbors each node of the graph has, in the road's direction; of a spec that needs degrees.
   std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
+  // What each edge weighs, in the order of the edge ids that batches then have; of a spec that needs weights.
+  std::shared_ptr<const std::span<const float>> weights = nullptr;
+  NodeTask task = NodeTask::kClasses;
+  std::shared_ptr<TargetRows> targets = nullptr;  // of the other tasks
 };
 
-// Adam's learning rate in an epoch, from 1.
-double LearningRateOf(const TrainOptions& options, uint32_t epoch);
+// Columns of what a model gives: the classes of the labels or, of the other tasks, those of the targets.
+uint32_t OutputsOf(const TrainOptions& options, uint32_t class_count);
 
-// Metrics of one evaluation pass.
-struct Evaluation {
-  uint64_t nodes = 0;  // labelled nodes that were scored
-  double accuracy = 0;
-  std::optional<double> auc;  // where there are two classes, and both occur
-  // What models are selected by: the AUC where there is one (classes may be skewed), else the accuracy.
-  double selection_metric() const { return auc ? *auc : accuracy; }
-};
+// What ranking so many nodes' outputs takes when they are judged by areas under curves.
+uint64_t JudgingBytes(const TrainOptions& options, uint32_t class_count, uint64_t nodes);
 
 // Figures of one epoch. The stream's figures are those of the training pass alone; evaluation has its own.
 struct EpochReport {
   uint32_t epoch = 0;  // from 1
   double learning_rate = 0;
-  double loss = 0;             // mean over the labelled seeds
+  double loss = 0;             // mean over the seeds with a label or a target
   double seconds = 0;          // training pass
   double compute_seconds = 0;  // the part of it in the model
   StreamStats stats;
@@ -148,7 +135,7 @@ struct TrainCallbacks {
 // kAlreadyExists when there is one and neither `resume` nor `overwrite`.
 Status CheckTrainRun(const TrainRun& run);
 
-// Trains and tests. `road` must have labels and training nodes (kInvalidArgument otherwise), and no stream
+// Trains and tests. `road` must have training nodes and, of classes, labels (kInvalidArgument otherwise), and no stream
 // open. kUsage names an option out of range; faults of CheckTrainRun, of the road and of the disk come back
 // as they are; kCancelled from the callbacks. On any error the last checkpoint stands. One training per
 // process at a time: LibTorch's thread count is global.

@@ -84,13 +84,14 @@ struct EdgeInput {
 };
 
 // A source, opened and validated as far as its headers go. Owns its readers. Counts that headers state agree
-// with each other: node_count is features->row_count(), labels->count() and the hint, wherever these are
-// known.
+// with each other: node_count is features->row_count(), targets->row_count(), labels->count() and the hint, wherever these
+// are known.
 struct Dataset {
   std::string source;
   std::optional<uint64_t> node_count;  // stated by the source (metadata, row counts); else 1 + the largest id
   std::optional<uint64_t> class_count;  // stated by the metadata; else 1 + the largest label
   std::unique_ptr<RowReader> features;
+  std::unique_ptr<RowReader> targets;  // what a model may learn to give of each node; NaN = none
   std::vector<EdgeInput> edges;
   std::unique_ptr<IntReader> labels;              // -1 = none; NaN in the source becomes -1
   std::unique_ptr<IntReader> train, valid, test;  // node ids
@@ -108,7 +109,7 @@ struct SourceHints {
   bool u2_is_bfloat16 = false;  // --bf16: two-byte unsigned .npy features are bfloat16
   std::string raw_type;  // --dtype: of features without a header; node_count and feature_dim are their shape
   // Explicit files; each overrides what the folder holds under its usual name.
-  std::string edges, features, labels, train, valid, test;
+  std::string edges, features, targets, labels, train, valid, test;
 };
 
 // Opens a folder (.npy set with or without metadata.yaml, OGB, MAG240M, IGB, Marius, GraphBolt, triples), or

@@ -69,7 +69,7 @@ class Road {
   virtual std::vector<NodeId> SplitNodes(Split split) const = 0;  // ascending
   virtual uint32_t feature_dim() const = 0;
 
-  // What training asks for: nodes by split, of which the training ones are those that have a label. Here they are
+  // What training asks for: nodes by split, of which the training ones are those that have a label, if any has. Here they are
   // answered by the lists above; a road that holds nothing of each node has no such lists, and answers them by itself.
   // StartSplit takes all of `options` but the seeds.
   virtual Result<std::unique_ptr<BatchStream>> StartSplit(Split split, PassOptions options);
@@ -78,10 +78,11 @@ class Road {
   virtual bool Serves(Split /*split*/) const { return true; }
   virtual uint32_t class_count() const;  // as CountClasses; 0 without labels
 
-  // The nodes that training passes run over: those of the train split that have a label, ascending.
+  // The nodes that training passes run over: those of the train split, ascending; where nodes have labels, those that have
+  // one.
   std::vector<NodeId> TrainNodes() const {
     std::vector<NodeId> nodes = SplitNodes(Split::kTrain);
-    std::erase_if(nodes, [labels = labels()](NodeId node) { return labels.empty() || labels[node] < 0; });
+    std::erase_if(nodes, [labels = labels()](NodeId node) { return !labels.empty() && labels[node] < 0; });
     return nodes;
   }
 };

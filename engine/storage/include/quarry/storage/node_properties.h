@@ -19,7 +19,7 @@ struct NodeProperties {
   std::vector<uint8_t> splits;  // Split by node; empty = none
 
   std::vector<NodeId> SplitNodes(Split split) const;  // ascending
-  // The nodes of the training split that have a label, which an epoch of training uses.
+  // The nodes of the training split, which an epoch of training uses; where nodes have labels, those that have one.
   std::vector<NodeId> TrainNodes() const;
 };
 

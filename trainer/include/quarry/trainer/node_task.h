@@ -1,0 +1,61 @@
+// NodeTask: what a model learns to tell of nodes, the targets that it learns from, and how well it does.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quarry/base/status.h"
+#include "quarry/format/road_spec.h"
+#include "quarry/format/types.h"
+
+namespace quarry {
+
+enum class NodeTask : uint8_t {
+  kClasses,     // one of several classes: cross-entropy against labels
+  kRegression,  // numbers: squared error against rows of a table
+  kMultiLabel,  // any of several labels: binary cross-entropy against rows of a table, of 0 and 1
+};
+template <>
+struct EnumNames<NodeTask> {
+  static constexpr std::string_view kWhat = "task";
+  static constexpr std::string_view kNames[] = {"node", "regress", "multilabel"};
+};
+
+// Rows of a table that a model learns to give, gathered with each batch: they are not held. NaN: the node has no such
+// target, and is not trained or judged by it.
+//
+// One thread.
+class TargetRows {
+ public:
+  virtual ~TargetRows() = default;
+  virtual uint32_t dim() const = 0;
+  // Fills `rows` ([nodes, dim]) with those of `nodes`, in their order. kInvalidArgument for a node that has none; errors of
+  // the store.
+  virtual Status Read(std::span<const NodeId> nodes, std::span<float> rows) = 0;
+  // "table \"target\", row 17", for messages about values.
+  virtual std::string Place(NodeId node) const = 0;
+};
+
+// Metrics of one evaluation pass: those of its task.
+struct Evaluation {
+  uint64_t nodes = 0;  // nodes with a label, or a target, that were scored
+  double accuracy = 0;
+  // Of two classes, where both occur; of several labels, the mean over those of which both values do.
+  std::optional<double> auc;
+  // Of regression, over all targets, in the table's units.
+  std::optional<double> rmse, mae;
+  std::optional<double> micro_f1;  // of several labels, each told from a probability of a half on
+
+  // What models are selected by, larger being better: the least RMSE; the AUC where there is one (classes may be skewed);
+  // else micro-F1, or the accuracy.
+  double selection_metric() const {
+    if (rmse) return -*rmse;
+    if (auc) return *auc;
+    return micro_f1 ? *micro_f1 : accuracy;
+  }
+};
+
+}  // namespace quarry
