@@ -54,6 +54,7 @@ struct TopologyRecord {
   weighted @10 :Bool;
   folded @11 :UInt64;      # the file holds the commits of edges up to this timestamp
   runs @12 :List(TopologyRun);
+  byRelation @13 :Bool;    # a list has its neighbors by relation
 }
 
 struct DeviceRecord {
@@ -116,6 +117,7 @@ struct LayoutRecord {
   sampler @38 :UInt8;              # 0 neighbor, 1 labor
   batchDependency @39 :UInt32;
   weighted @40 :Bool;
+  relationFanouts @41 :List(UInt32);
 }
 
 struct EmbeddingRecord {
@@ -168,6 +170,21 @@ struct PartitioningRecord {
   createdUtc @16 :Text;
 }
 
+struct NodeType {
+  name @0 :Text;
+  first @1 :UInt64;
+  count @2 :UInt64;
+  featureTable @3 :Text;     # "" = nodes of the type have no rows
+  classCount @4 :UInt64;
+}
+
+struct EdgeType {
+  source @0 :UInt32;         # places among the node types
+  name @1 :Text;
+  destination @2 :UInt32;
+  edgeCount @3 :UInt64;
+}
+
 struct Manifest {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
@@ -183,4 +200,6 @@ struct Manifest {
   embeddings @11 :List(EmbeddingRecord);
   trainings @12 :List(TrainingRecord);
   partitionings @13 :List(PartitioningRecord);
+  nodeTypes @14 :List(NodeType);   # empty = one type
+  edgeTypes @15 :List(EdgeType);   # by relation id
 }

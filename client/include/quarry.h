@@ -38,8 +38,9 @@ extern "C" {
  *   1.6  what is made of a batch ahead of the call that takes it
  *   1.7  LABOR, batches that depend on each other, weights of edges
  *   1.8  batches on a GPU
- *   1.9  batches that are sampled on it */
-#define QUARRY_ABI_VERSION 0x00010009
+ *   1.9  batches that are sampled on it
+ *   1.10 fanouts by type of edges, rows by type of nodes */
+#define QUARRY_ABI_VERSION 0x0001000a
 uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */

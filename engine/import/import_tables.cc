@@ -116,10 +116,11 @@ Status FillSplit(const ImportTarget& target, IntReader& ids, Split split, SplitM
 
 }  // namespace
 
-Status ImportFeatures(ImportTarget& target, RowReader& rows) {
+Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view table,
+                      std::optional<uint64_t> row_count) {
   const ScopedSpan span("import features");
   const ElementType type = target.options.feature_type.value_or(rows.element_type());
-  QUARRY_TRY(TableOutput output, TableOutput::Create(target, "feature", type, rows.dim()));
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, table, type, rows.dim(), row_count));
   RowConverter converter(rows, type, target.options.allow_nan);
   const uint64_t row_bytes = RowBytes(rows.element_type(), rows.dim());
   std::vector<std::byte> batch(std::max<uint64_t>(1, kBatchBytes / row_bytes) * row_bytes);
