@@ -171,7 +171,8 @@ void AddImport(CLI::App& app, Action& action) {
   verb->add_option("--train", hints.train, "file with the training nodes: ids, or a mask");
   verb->add_option("--valid", hints.valid, "file with the validation nodes");
   verb->add_option("--test", hints.test, "file with the test nodes");
-  verb->add_flag("--types", hints.types, "of MAG240M and IGB all types of nodes and edges, not the papers alone");
+  verb->add_flag("--types", hints.types,
+                 "of MAG240M and IGB all types of nodes and edges, not the papers alone");
   verb->add_flag("--json", arguments->json, "print the summary as one JSON object");
   verb->footer(kFooter);
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });

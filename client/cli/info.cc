@@ -280,14 +280,9 @@ void PrintText(const Json& report) {
     Print("\n");
     PrintTable(report[kind], columns);
   };
-  print("node_types", {Words("nodes of type", "name"),
-                       Number("count", "count"),
-                       Number("first id", "first"),
-                       Number("classes", "classes"),
-                       Words("features", "feature_table")});
-  print("edge_types", {Words("edges from", "source"),
-                       Words("by", "name"),
-                       Words("to", "destination"),
+  print("node_types", {Words("nodes of type", "name"), Number("count", "count"), Number("first id", "first"),
+                       Number("classes", "classes"), Words("features", "feature_table")});
+  print("edge_types", {Words("edges from", "source"), Words("by", "name"), Words("to", "destination"),
                        Number("edges", "edges")});
   print("layouts", {Words("layout", "name"),
                     Words("policy", "policy"),

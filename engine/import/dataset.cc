@@ -192,11 +192,11 @@ Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) 
     QUARRY_TRY(const SourceParts parts, FindMariusParts(folder));
     return OpenParts(parts, hints);
   }
-  QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
-  if (parts.edges.empty() && IsTypedFolder(folder)) {
+  if (FirstNamed(folder, kEdgeNames, kEdgeSuffixes).empty() && IsTypedFolder(folder)) {
     QUARRY_TRY(const TypedParts typed, FindTypedParts(folder));
     return OpenTypedParts(typed, hints);
   }
+  QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
   if (parts.edges.empty() && hints.edges.empty()) {
     if (IsTriplesFolder(folder)) return OpenTriplesFolder(folder, parts, hints);
     const std::string unused = UnusedFiles(folder, parts, hints);
@@ -262,10 +262,11 @@ Result<SourceParts> FindArrayParts(const std::string& folder) {
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints) {
   std::error_code error;
   if (hints.types && !IsPaperFolder(path)) {
-    return MakeStatus(Code::kUsage,
-                      "{}: --types is for MAG240M and IGB, which are taken for their papers without it; other sources "
-                      "with types are taken whole",
-                      path);
+    return MakeStatus(
+        Code::kUsage,
+        "{}: --types is for MAG240M and IGB, which are taken for their papers without it; other sources "
+        "with types are taken whole",
+        path);
   }
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) return MakeStatus(Code::kNotFound, "{}: no such file or folder to import", path);

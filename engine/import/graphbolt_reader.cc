@@ -155,7 +155,8 @@ class Opener {
     }
     for (const GraphBolt::Nodes& nodes : graph_.nodes) {
       if (std::ranges::find(types_, nodes.type, &Type::name) != types_.end()) {
-        return MakeStatus(Code::kInvalidArgument, "{}: graph.nodes has the type '{}' twice", Path(), Excerpt(nodes.type));
+        return MakeStatus(Code::kInvalidArgument, "{}: graph.nodes has the type '{}' twice", Path(),
+                          Excerpt(nodes.type));
       }
       Type& type = types_.emplace_back(Type{.name = nodes.type, .parts = {}, .seed_labels = {}});
       type.parts.node_count = nodes.count;
@@ -205,8 +206,9 @@ class Opener {
       const size_t first = edges.type.find(':');
       const size_t second = first == std::string::npos ? first : edges.type.find(':', first + 1);
       if (second == std::string::npos || edges.type.find(':', second + 1) != std::string::npos) {
-        return MakeStatus(Code::kInvalidArgument, "{}: the edge type '{}' is not 'SOURCE:RELATION:DESTINATION'",
-                          Path(), Excerpt(edges.type));
+        return MakeStatus(Code::kInvalidArgument,
+                          "{}: the edge type '{}' is not 'SOURCE:RELATION:DESTINATION'", Path(),
+                          Excerpt(edges.type));
       }
       TypedParts::Edges type{.source = edges.type.substr(0, first),
                              .name = edges.type.substr(first + 1, second - first - 1),
@@ -218,7 +220,8 @@ class Opener {
                std::tie(type.source, type.name, type.destination);
       });
       if (twice) {
-        return MakeStatus(Code::kInvalidArgument, "{}: graph.edges has the type '{}' twice", Path(), edges.type);
+        return MakeStatus(Code::kInvalidArgument, "{}: graph.edges has the type '{}' twice", Path(),
+                          edges.type);
       }
       QUARRY_TRY(type.path, EdgesPath(edges));
       QUARRY_TRY(type.weights, WeightsOf(edges.type));
@@ -340,7 +343,8 @@ class Opener {
     for (const GraphBolt::Set& set : sets) {
       QUARRY_TRY(Type* const type, TypeNamed(set.type));
       if (!(type->parts.*split).empty()) {
-        return MakeStatus(Code::kInvalidArgument, "{}: a set has the type of nodes '{}' twice", Path(), Excerpt(set.type));
+        return MakeStatus(Code::kInvalidArgument, "{}: a set has the type of nodes '{}' twice", Path(),
+                          Excerpt(set.type));
       }
       QUARRY_TRY(type->parts.*split, NumpyPath(*SeedsOf(set), "the set"));
       if (const GraphBolt::Array* labels = FindArray(set.arrays, "labels")) {

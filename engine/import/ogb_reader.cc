@@ -121,9 +121,12 @@ Status FindLinkParts(const std::string& folder, SourceParts& parts) {
 }
 
 // num-node-dict: a line of names of types, and one of how many nodes each has.
-Result<std::vector<std::pair<std::string, uint64_t>>> ReadNodeCounts(const std::string& path, const std::string& raw) {
+Result<std::vector<std::pair<std::string, uint64_t>>> ReadNodeCounts(const std::string& path,
+                                                                     const std::string& raw) {
   if (path.empty()) {
-    return MakeStatus(Code::kNotFound, "{}: lists types of nodes, and num-node-dict.csv.gz, which counts them, is not there", raw);
+    return MakeStatus(Code::kNotFound,
+                      "{}: lists types of nodes, and num-node-dict.csv.gz, which counts them, is not there",
+                      raw);
   }
   QUARRY_TRY(const auto lines, LineReader::Open(path));
   std::vector<std::pair<std::string, uint64_t>> counts;
@@ -152,7 +155,8 @@ Result<std::vector<std::pair<std::string, uint64_t>>> ReadNodeCounts(const std::
     counts[i].second = static_cast<uint64_t>(count);
   }
   if (sound) return counts;
-  return MakeStatus(Code::kInvalidArgument, "{}: is not a line of types of nodes and one of their counts", path);
+  return MakeStatus(Code::kInvalidArgument, "{}: is not a line of types of nodes and one of their counts",
+                    path);
 }
 
 // split/NAME/TYPE/train.csv.gz. Edges to be predicted, which lie in split/NAME/train.pt, are left out.
@@ -164,7 +168,8 @@ Status FindTypedSplits(const std::string& folder, TypedParts& typed) {
   }
   std::ranges::sort(splits);
   if (splits.size() > 1) {
-    return MakeStatus(Code::kInvalidArgument, "{}/split holds {} splits; leave one of them there", folder, splits.size());
+    return MakeStatus(Code::kInvalidArgument, "{}/split holds {} splits; leave one of them there", folder,
+                      splits.size());
   }
   for (const std::string& split : splits) {
     for (TypedParts::Nodes& type : typed.nodes) {
@@ -173,7 +178,8 @@ Status FindTypedSplits(const std::string& folder, TypedParts& typed) {
       type.parts.test = FirstFile(split + "/" + type.name + "/test", kCsv);
     }
     if (!FirstFile(split + "/valid", kLinks).empty()) {
-      LogWarn("{}: the edges to be predicted are not imported: a graph with types has training edges alone", split);
+      LogWarn("{}: the edges to be predicted are not imported: a graph with types has training edges alone",
+              split);
     }
   }
   return Status::Ok();
@@ -188,7 +194,8 @@ bool HasSeveralTypes(const std::string& folder) {
 
 bool IsTypedOgbFolder(const std::string& folder) {
   std::error_code error;
-  return !FirstFile(folder + "/raw/triplet-type-list", kCsv).empty() && fs::is_directory(folder + "/raw/relations", error);
+  return !FirstFile(folder + "/raw/triplet-type-list", kCsv).empty() &&
+         fs::is_directory(folder + "/raw/relations", error);
 }
 
 Result<TypedParts> FindTypedOgbParts(const std::string& folder) {

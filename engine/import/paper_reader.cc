@@ -59,7 +59,8 @@ Result<SourceParts> FindPaperParts(const std::string& folder, const SourceHints&
     parts.edges.assign(1, {"", edges});
     const std::string others = OtherRelations(processed, processed + name);
     if (!others.empty()) {
-      LogInfo("{}: papers and their citations are imported, without {} (--types imports them)", folder, others);
+      LogInfo("{}: papers and their citations are imported, without {} (--types imports them)", folder,
+              others);
     }
   }
   if (parts.edges.empty() && hints.edges.empty()) {

@@ -101,20 +101,25 @@ Result<uint64_t> CountByEdges(const std::string& type, const TypedParts& parts) 
     }
   }
   if (count > kUnstatedMax && count > kUnstatedPerEdge * edge_count) {
-    return MakeStatus(Code::kInvalidArgument,
-                      "{}: id {} makes {} nodes of type '{}', and they have {} edges: if that is right, say num_nodes "
-                      "in {}/metadata.yaml",
-                      largest, count - 1, count, type, edge_count, type);
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: id {} makes {} nodes of type '{}', and they have {} edges: if that is right, say num_nodes "
+        "in {}/metadata.yaml",
+        largest, count - 1, count, type, edge_count, type);
   }
-  LogWarn("type '{}': nothing states the number of nodes; taking 1 + the largest id = {} (num_nodes in {}/metadata.yaml "
-          "states it)",
-          type, count, type);
+  LogWarn(
+      "type '{}': nothing states the number of nodes; taking 1 + the largest id = {} (num_nodes in "
+      "{}/metadata.yaml "
+      "states it)",
+      type, count, type);
   return count;
 }
 
-Result<NodeTypeInput> OpenNodeType(const TypedParts::Nodes& type, const TypedParts& parts, const SourceHints& hints) {
+Result<NodeTypeInput> OpenNodeType(const TypedParts::Nodes& type, const TypedParts& parts,
+                                   const SourceHints& hints) {
   QUARRY_RETURN_IF_ERROR(CheckTypeName(type.name));
-  QUARRY_TRY(Dataset part, OpenParts(type.parts, {.u2_is_bfloat16 = hints.u2_is_bfloat16, .raw_type = hints.raw_type}));
+  QUARRY_TRY(Dataset part,
+             OpenParts(type.parts, {.u2_is_bfloat16 = hints.u2_is_bfloat16, .raw_type = hints.raw_type}));
   if (!part.node_count.has_value()) {
     QUARRY_TRY(part.node_count, CountByEdges(type.name, parts));
   }

@@ -101,7 +101,9 @@ void ExpectDatabase(Store& store, const TypedSet& set, const EdgesByType& edges)
       labels.push_back(expected.labels ? set.Label(t, node) : -1);
       for (uint64_t j = 0; j < expected.dim; ++j) rows.push_back(set.Feature(t, node, j));
     }
-    if (expected.dim > 0) EXPECT_EQ(ValuesOf<float>(store, type.feature_table), rows);
+    if (expected.dim > 0) {
+      EXPECT_EQ(ValuesOf<float>(store, type.feature_table), rows);
+    }
   }
   EXPECT_EQ(ValuesOf<int64_t>(store, "label"), labels);
   EXPECT_EQ(ValuesOf<uint8_t>(store, "split"), splits);

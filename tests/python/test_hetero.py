@@ -74,7 +74,7 @@ class TypedTest(unittest.TestCase):
 
 class TypedDatabaseTest(TypedTest):
     def test_types_are_listed(self):
-        self.assertEqual({type_.name: type_.count for type_ in self.db.node_types}, NODES)
+        self.assertEqual({type_.name: type_.num_nodes for type_ in self.db.node_types}, NODES)
         self.assertEqual({type_.name: type_.dim for type_ in self.db.node_types if type_.dim}, DIMS)
         self.assertEqual({type_.name: type_.num_classes for type_ in self.db.node_types}["paper"], 5)
         self.assertEqual(sorted(self.db.edge_types), sorted(EDGES))
@@ -285,6 +285,11 @@ class HeteroTest(TypedTest):
             Loader(db, [2], input_nodes=("author", [200]))
         with self.assertRaisesRegex(NotImplementedError, "plan"):
             Loader(db, [2], input_nodes=("paper", None), plan=True)
+        from quarry.pyg import FeatureStore, GraphStore
+
+        for store in (FeatureStore, GraphStore):
+            with self.assertRaisesRegex(NotImplementedError, "HeteroData"):
+                store(db)
         data = self.data.clone()
         data["a b"].num_nodes = 3
         with self.assertRaisesRegex(quarry.UsageError, "'a b'"):

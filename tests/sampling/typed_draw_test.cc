@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "quarry/sampling/typed_lists.h"
@@ -117,7 +118,9 @@ std::map<NodeId, DrawsByRelation> ExpectTypedBlock(const Block& block, const Typ
         EXPECT_LT(position, graph.csc.indptr[node + 1]);
         EXPECT_EQ(graph.relations[position], block.relations[e]);
         EXPECT_EQ(graph.csc.indices[position], block.nodes[block.indices[e]]);
-        if (e > block.indptr[v]) EXPECT_GE(block.relations[e], block.relations[e - 1]);
+        if (e > block.indptr[v]) {
+          EXPECT_GE(block.relations[e], block.relations[e - 1]);
+        }
         of_node[block.relations[e]].push_back(position);
       }
       for (uint32_t r = 0; r < graph.relation_count(); ++r) {
@@ -128,7 +131,9 @@ std::map<NodeId, DrawsByRelation> ExpectTypedBlock(const Block& block, const Typ
         const std::vector<uint64_t>& found = of_node[r];
         EXPECT_EQ(found.size(), expected) << "node " << node << ", relation " << r << ", hop " << hop;
         const std::set<uint64_t> distinct(found.begin(), found.end());
-        if (!spec.replace) EXPECT_EQ(distinct.size(), found.size());
+        if (!spec.replace) {
+          EXPECT_EQ(distinct.size(), found.size());
+        }
       }
     }
   }
@@ -278,7 +283,9 @@ TEST(TypedDraws, FindListsThatAreNotByType) {
     std::vector<uint32_t> damaged = graph.relations;
     damaged[edge] = (damaged[edge] + 1 + static_cast<uint32_t>(rng.Below(4))) % 5;
     const Status status = TypedLists::FromMemory(graph.manifest, *memory, damaged).status();
-    if (!status.ok()) EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("of type")));
+    if (!status.ok()) {
+      EXPECT_THAT(status, IsStatus(Code::kCorruption, HasSubstr("of type")));
+    }
     found += status.ok() ? 0 : 1;
   }
   EXPECT_GT(found, 0);

@@ -43,11 +43,11 @@ class Layout(NamedTuple):
 
 
 class NodeType(NamedTuple):
-    """Nodes of one type: those from `first` on, `count` of them."""
+    """Nodes of one type: those from `first` on."""
 
     name: str
     first: int
-    count: int
+    num_nodes: int
     feature_table: str | None  # whose row i is node first + i's; None: nodes of the type have no features
     dim: int  # of its rows
     num_classes: int

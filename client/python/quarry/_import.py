@@ -141,6 +141,10 @@ def _from_hetero(data: Any, path: Path, **options: Any) -> None:
     for names in [*data.node_types, *(name for edge_type in data.edge_types for name in edge_type)]:
         if not _TYPE_NAME.fullmatch(names) or "__" in names:
             raise UsageError(f"the type {names!r} of this {type(data).__name__}: names of types have letters, digits, '-' and single '_' between them")
+    for edge_type in data.edge_types:
+        for name in (edge_type[0], edge_type[2]):
+            if name not in data.node_types:
+                raise UsageError(f"the edges {edge_type} join nodes of type {name!r}, of which nothing says how many there are: set data[{name!r}].num_nodes")
     folder = Path(tempfile.mkdtemp(prefix=path.name + ".arrays-", dir=path.parent))
     left: list[str] = []
     try:

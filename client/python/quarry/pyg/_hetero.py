@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _quarry
-from .._errors import UsageError
+from .._errors import Error, UsageError
 from .._values import SPLITS, ids_of
 
 if TYPE_CHECKING:
@@ -81,15 +81,15 @@ class Hetero:
             if wanted not in SPLITS:
                 raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
             nodes = nodes_of_split(db, wanted)
-            nodes = nodes[(nodes >= type_.first) & (nodes < type_.first + type_.count)]
+            nodes = nodes[(nodes >= type_.first) & (nodes < type_.first + type_.num_nodes)]
             if len(nodes) == 0:
                 raise UsageError(f"input_nodes {input_nodes!r}: the database has no {wanted} nodes of this type" + (" with labels" if wanted == "train" else ""))
             return index, nodes
-        ids = np.arange(type_.count) if wanted is None else ids_of(array_of(wanted), type_.count, f"input_nodes of type {type_.name!r}")
+        ids = np.arange(type_.num_nodes) if wanted is None else ids_of(array_of(wanted), type_.num_nodes, f"input_nodes of type {type_.name!r}")
         return index, ids.astype(np.int64) + type_.first
 
     def _types_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted([type_.first + type_.count for type_ in self._nodes], nodes, side="right")
+        return np.searchsorted([type_.first + type_.num_nodes for type_ in self._nodes], nodes, side="right")
 
     def check(self, **asked: bool) -> None:
         """Refuses what batches with types do not have."""
@@ -129,6 +129,18 @@ class Hetero:
         seeds.input_id = tensor(block["input_id"])
         seeds.batch_size = block["batch_size"]
         return data
+
+
+def refuse_types(db: Database, what: str) -> None:
+    """PyG's stores and samplers over a database with types would take nodes of all types for one."""
+    try:
+        types = db.node_types
+    except Error:
+        if db.address.startswith("unix:"):  # a server of a Quarry that has no types
+            return
+        raise
+    if types:
+        raise NotImplementedError(f"{what} of a database with types of nodes and edges: quarry.pyg.Loader makes HeteroData of it")
 
 
 def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]]) -> list[list[int]]:
