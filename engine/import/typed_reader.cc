@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <map>
+#include <optional>
 
 #include "dataset_parts.h"
 #include "quarry/base/log.h"

@@ -162,9 +162,11 @@ TEST_F(TypedRoad, StatesTheLeastMemory) {
     ASSERT_OK(opened.status);
     need = opened.road->NeedWith(0);
   }
-  const OpenRoad least(database_, Options(), need.least_bytes);
-  ASSERT_OK(least.status);
-  ExpectPass(*least.road, NodesOf(0));
+  {
+    const OpenRoad least(database_, Options(), need.least_bytes);
+    ASSERT_OK(least.status);
+    ExpectPass(*least.road, NodesOf(0));
+  }
   const OpenRoad less(database_, Options(), need.least_bytes - 1);
   EXPECT_EQ(less.status.code(), Code::kOutOfBudget);
 }

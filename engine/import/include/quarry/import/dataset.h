@@ -125,9 +125,9 @@ struct SourceHints {
   std::string edges, features, labels, train, valid, test;
 };
 
-// Opens a folder (.npy set with or without metadata.yaml, one with a folder for each type of nodes and edges, OGB, MAG240M, IGB, Marius, GraphBolt, triples), or
-// a single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz, .safetensors or .pt
-// that holds edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
+// Opens a folder (.npy set with or without metadata.yaml, a folder for each type of nodes and edges, OGB, MAG240M, IGB,
+// Marius, GraphBolt, triples), or a single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz,
+// .safetensors or .pt with edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
 // Opens the files that the hints name, and nothing else: features, labels and lists of ids without a graph.
