@@ -28,7 +28,7 @@ def make(path: Path, papers: int = 4000, classes: int = 6) -> None:
     drawn = (torch.rand(len(paper), generator=generator) * count[label[paper]]).long()
     data = HeteroData()
     data["paper"].x = torch.randn(papers, 16, generator=generator)
-    data["author"].x = F.one_hot(topic, classes).float() + torch.randn(authors, classes, generator=generator)
+    data["author"].x = F.one_hot(topic, classes).float() + 0.5 * torch.randn(authors, classes, generator=generator)
     data["paper"].y = label
     split = torch.randint(3, (papers,), generator=generator)
     data["paper"].train_mask, data["paper"].val_mask, data["paper"].test_mask = split == 0, split == 1, split == 2
