@@ -124,6 +124,39 @@ Status CheckTable(const TableRecord& table, std::string_view path) {
   return CheckFile(table.file, path);
 }
 
+// The types have all nodes, one behind the other, and edges run between them.
+Status CheckTypes(const Manifest& manifest, std::string_view path) {
+  const auto fault = [&](std::string_view name, std::string_view what) {
+    return MakeStatus(Code::kCorruption, "{}: the manifest's type \"{}\" {}", path, name, what);
+  };
+  uint64_t next = 0;
+  for (const NodeTypeRecord& type : manifest.node_types) {
+    if (type.name.empty()) return fault(type.name, "has no name");
+    if (type.first != next || type.count > manifest.node_count - next) {
+      return fault(type.name,
+                   "does not begin where the one before it ends, or has more nodes than there are");
+    }
+    next += type.count;
+    if (type.feature_table.empty()) continue;
+    const TableRecord* const table = manifest.FindTable(type.feature_table);
+    if (table == nullptr || table->row_count != type.count) {
+      return fault(type.name, "has a feature table of other rows than its nodes', or one that is not there");
+    }
+  }
+  if (!manifest.node_types.empty() && next != manifest.node_count) {
+    return fault(manifest.node_types.back().name, "is the last one, and there are nodes behind it");
+  }
+  for (const EdgeTypeRecord& type : manifest.edge_types) {
+    if (std::max(type.source, type.destination) < manifest.node_types.size()) continue;
+    return fault(type.name, "joins types of nodes that are not there");
+  }
+  const TopologyRecord* const graph = manifest.FindTopology("graph");
+  const uint64_t relations = graph == nullptr ? 0 : graph->relation_count;
+  if (manifest.edge_types.empty() || manifest.edge_types.size() == relations) return Status::Ok();
+  return MakeStatus(Code::kCorruption, "{}: the manifest has {} types of edges, and the graph {} relations",
+                    path, manifest.edge_types.size(), relations);
+}
+
 // Runs follow each other: positions in one are positions in what the ones before it make.
 Status CheckTopology(const TopologyRecord& topology, std::string_view path) {
   QUARRY_RETURN_IF_ERROR(CheckFile(topology.file, path));
@@ -154,6 +187,7 @@ Status Check(const Manifest& manifest, std::string_view path) {
   for (const TopologyRecord& topology : manifest.topologies) {
     QUARRY_RETURN_IF_ERROR(CheckTopology(topology, path));
   }
+  QUARRY_RETURN_IF_ERROR(CheckTypes(manifest, path));
   if (manifest.device) QUARRY_RETURN_IF_ERROR(CheckDevice(*manifest.device, path));
   for (const LayoutRecord& layout : manifest.layouts) QUARRY_RETURN_IF_ERROR(CheckLayout(layout, path));
   for (const EmbeddingRecord& embedding : manifest.embeddings) {

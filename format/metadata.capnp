@@ -56,6 +56,7 @@ struct TopologyRecord {
   folded @11 :UInt64;      # the file holds the commits of edges up to this timestamp
   runs @12 :List(TopologyRun);
   addedNodes @13 :UInt64;  # of nodeCount: those behind the file's
+  byRelation @14 :Bool;    # a list has its neighbors by relation
 }
 
 struct DeviceRecord {
@@ -121,6 +122,7 @@ struct LayoutRecord {
   rank @41 :UInt32;                # of a layout for one of several trainers
   ranks @42 :UInt32;               # 0 = all batches are one trainer's
   rankPartitioning @43 :Text;      # what training nodes were divided by; empty = batch by batch
+  relationFanouts @44 :List(UInt32);
 }
 
 struct EmbeddingRecord {
@@ -173,6 +175,21 @@ struct PartitioningRecord {
   createdUtc @16 :Text;
 }
 
+struct NodeType {
+  name @0 :Text;
+  first @1 :UInt64;
+  count @2 :UInt64;
+  featureTable @3 :Text;     # "" = nodes of the type have no rows
+  classCount @4 :UInt64;
+}
+
+struct EdgeType {
+  source @0 :UInt32;         # places among the node types
+  name @1 :Text;
+  destination @2 :UInt32;
+  edgeCount @3 :UInt64;
+}
+
 struct Manifest {
   databaseId @0 :Data;
   nodeCount @1 :UInt64;
@@ -190,4 +207,6 @@ struct Manifest {
   partitionings @13 :List(PartitioningRecord);
   grown @14 :UInt64;               # timestamp of the last commit of nodes; 0 = none
   nodesBefore @15 :UInt64;         # node count before that commit
+  nodeTypes @16 :List(NodeType);   # empty = one type
+  edgeTypes @17 :List(EdgeType);   # by relation id
 }

@@ -135,6 +135,7 @@ struct LiveSpec {
   sampler @9 :UInt8;             # 0 neighbor, 1 labor
   batchDependency @10 :UInt32;
   weighted @11 :Bool;
+  relationFanouts @12 :List(UInt32);   # of each hop, by relation; empty = edges of all types are alike
 }
 
 struct PlannedSpec {
@@ -486,6 +487,7 @@ struct LayoutInfo {
   sampler @17 :UInt8;
   batchDependency @18 :UInt32;
   weighted @19 :Bool;
+  relationFanouts @20 :List(UInt32);
 }
 
 struct EmbeddingInfo {

@@ -15,7 +15,9 @@ Status CheckRoad(const RoadSpec& spec) {
   QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.direction));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.sampler));
-  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
+  // By type of edges, a hop's fanout is the bound of their sum. Whether there are as many as types, the graph tells.
+  const bool by_type = !spec.relation_fanouts.empty();
+  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts, by_type ? kTypedFanoutMax : kFanoutMax));
   return CheckPositive(spec.batch_size, "the batch size");
 }
 

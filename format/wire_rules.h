@@ -123,13 +123,13 @@ inline Status CheckBatchPayload(const Payload& payload, std::string_view what) {
   return CheckPayload(payload, there, what);
 }
 
-inline Status CheckFanouts(std::span<const uint32_t> fanouts) {
+inline Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max = kFanoutMax) {
   if (fanouts.empty() || fanouts.size() > kHopsMax) {
     return Fault("{} fanouts: there are 1 to {}", fanouts.size(), kHopsMax);
   }
   for (const uint32_t fanout : fanouts) {
-    if (fanout == 0 || fanout > kFanoutMax)
-      return Fault("fanout {}: 1 to {} are allowed", fanout, kFanoutMax);
+    if (fanout == 0 || fanout > fanout_max)
+      return Fault("fanout {}: 1 to {} are allowed", fanout, fanout_max);
   }
   return Status();
 }

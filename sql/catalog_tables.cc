@@ -299,6 +299,32 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
       ListVersions);
   add("snapshots", {{"timestamp", kInteger}, {"held", kInteger}, {"oldest_seconds", kReal}}, ListSnapshots);
   using M = Manifest;
+  using N = NodeTypeRecord;
+  tables.push_back(MakeRecordTable<N>(
+      session, "node_types",
+      {{{"name", kText}, [](const M&, const N& n) -> Value { return n.name; }},
+       {{"first", kInteger}, [](const M&, const N& n) { return Integer(n.first); }},
+       {{"count", kInteger}, [](const M&, const N& n) { return Integer(n.count); }},
+       {{"feature_table", kText},
+        [](const M&, const N& n) { return n.feature_table.empty() ? Value() : Value(n.feature_table); }},
+       {{"dim", kInteger},
+        [](const M& m, const N& n) {
+          const TableRecord* const table = m.FindTable(n.feature_table);
+          return table == nullptr ? Value() : Integer(table->dim);
+        }},
+       {{"classes", kInteger}, [](const M&, const N& n) { return Integer(n.class_count); }}},
+      [](const M& manifest) { return std::span(manifest.node_types); }));
+  using T = EdgeTypeRecord;
+  tables.push_back(MakeRecordTable<T>(
+      session, "edge_types",
+      {{{"relation", kInteger},
+        [](const M& m, const T& t) { return Integer(static_cast<uint64_t>(&t - m.edge_types.data())); }},
+       {{"source", kText}, [](const M& m, const T& t) -> Value { return m.node_types[t.source].name; }},
+       {{"name", kText}, [](const M&, const T& t) -> Value { return t.name; }},
+       {{"destination", kText},
+        [](const M& m, const T& t) -> Value { return m.node_types[t.destination].name; }},
+       {{"count", kInteger}, [](const M&, const T& t) { return Integer(t.edge_count); }}},
+      [](const M& manifest) { return std::span(manifest.edge_types); }));
   using E = EmbeddingRecord;
   tables.push_back(MakeRecordTable<E>(
       session, "embeddings",

@@ -28,6 +28,8 @@ Status EdgeReader::ForEachPart(Function&& function) {
 Result<std::unique_ptr<EdgeReader>> EdgeReader::Open(Session& session, Adjacency side, EdgeParts parts) {
   QUARRY_TRY(const Topology* const topology, session.OpenTopology());
   std::unique_ptr<EdgeReader> reader(new EdgeReader(session, *topology, side));
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  reader->by_relation_ = manifest->FindTopology("graph")->by_relation;
   const auto use_values = [](const EdgeValues* values, Part& part) {
     if (values == nullptr) return false;
     part.entry_bytes = values->value_bytes();
@@ -234,6 +236,7 @@ Result<bool> EdgeReader::Next() {
   }
   const NodeId last_neighbor = neighbor_;
   const uint64_t last_owner = owner_;
+  const uint32_t last_relation = relation_;
   while (edge_ >= indptr_[owners_[owner_] + 1]) ++owner_;
   const auto take = [](Part& part, void* value) {
     std::memcpy(value, part.at, part.entry_bytes);
@@ -249,7 +252,9 @@ Result<bool> EdgeReader::Next() {
   relation_ = 0;  // its upper bytes
   if (has_relations_) take(relations_, &relation_);
   if (has_weights_) take(weights_, &weight_.emplace());
-  ordinal_ = owner_ == last_owner && neighbor_ == last_neighbor ? ordinal_ + 1 : 0;
+  const bool same =
+      owner_ == last_owner && neighbor_ == last_neighbor && (!by_relation_ || relation_ == last_relation);
+  ordinal_ = same ? ordinal_ + 1 : 0;
   ++edge_;
   return true;
 }

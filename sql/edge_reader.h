@@ -42,7 +42,10 @@ class EdgeReader {
   NodeId neighbor() const { return neighbor_; }
   uint32_t relation() const { return relation_; }          // 0 without relations
   std::optional<float> weight() const { return weight_; }  // nothing without weights
-  uint64_t ordinal() const { return ordinal_; }            // among edges with the same ends, from 0
+  uint64_t ordinal() const {
+    return ordinal_;
+  }  // among edges with the same ends, from 0; in lists by
+     // relation, of one relation
 
  private:
   // Edges [first, end) of the side.
@@ -84,6 +87,7 @@ class EdgeReader {
   IdSet owners_;
   bool is_lookup_ = false;
   bool has_relations_ = false, has_weights_ = false;  // asked for, and there
+  bool by_relation_ = false;                          // lists are
   MemoryBudget::Reservation reservation_;
 
   uint64_t planned_owner_ = 0;  // where the next batch begins: place in owners_

@@ -10,13 +10,14 @@
 namespace quarry::sql {
 namespace {
 
-enum EdgeColumn : int { kSource, kDestination, kRelation, kWeight };
+enum EdgeColumn : int { kSource, kDestination, kRelation, kWeight, kType };
 
 constexpr Column kColumns[] = {
     {"src", ColumnType::kInteger, Pushdown::kRange},
     {"dst", ColumnType::kInteger, Pushdown::kRange},
     {"relation", ColumnType::kInteger, Pushdown::kRange},
-    {"weight", ColumnType::kReal},  // NULL where edges have none
+    {"weight", ColumnType::kReal},                                // NULL where edges have none
+    {.name = "type", .type = ColumnType::kText, .costly = true},  // "author:writes:paper"; NULL without types
 };
 
 constexpr double kListSeconds = 0.3e-6;  // to a list in pages that are kept
@@ -64,7 +65,13 @@ class EdgesCursor final : public Cursor {
     if (graph == nullptr) return std::unique_ptr<Cursor>(std::move(cursor));
     cursor->node_count_ = graph->node_count;
     cursor->relation_count_ = graph->relation_count;
-    const EdgeParts parts{.relations = query.Wants(kRelation) || query.Has(kRelation),
+    cursor->by_relation_ = graph->by_relation;
+    for (const EdgeTypeRecord& type : manifest->edge_types) {
+      if (query.Wants(kType)) cursor->types_.push_back(EdgeTypeName(manifest->node_types, type));
+    }
+    // Lists by relation: edges of the same ends are apart in a list, so their numbers have the relation in them.
+    const EdgeParts parts{.relations = query.Wants(kRelation) || query.Has(kRelation) || query.Wants(kType) ||
+                                       graph->by_relation,
                           .weights = query.Wants(kWeight)};
     if (IsLookup(query, cursor->access_)) {
       QUARRY_TRY(cursor->edges_, EdgeReader::MakeLookup(session, cursor->access_.side, parts));
@@ -102,6 +109,8 @@ class EdgesCursor final : public Cursor {
     if (column == kWeight) {
       const std::optional<float> weight = edges_->weight();
       weight.has_value() ? out.Real(double{*weight}) : out.Null();
+    } else if (column == kType) {
+      types_.empty() ? out.Null() : out.Text(types_[edges_->relation()]);
     } else if (column == kRelation) {
       out.Integer(int64_t{edges_->relation()});
     } else {
@@ -114,7 +123,9 @@ class EdgesCursor final : public Cursor {
     const bool by_source = access_.owner == kSource;
     const NodeId source = by_source ? edges_->owner() : edges_->neighbor();
     const NodeId destination = by_source ? edges_->neighbor() : edges_->owner();
-    return NumberEdge(node_count_, source, destination, edges_->ordinal());
+    const uint64_t ordinal = edges_->ordinal();
+    return NumberEdge(node_count_, source, destination,
+                      by_relation_ ? ordinal * relation_count_ + edges_->relation() : ordinal);
   }
 
  private:
@@ -126,6 +137,8 @@ class EdgesCursor final : public Cursor {
 
   const Access access_;
   bool is_lookup_ = false;
+  bool by_relation_ = false;
+  std::vector<std::string> types_;  // names, where somebody asks for them
   uint64_t node_count_ = 0, relation_count_ = 0;
   IdSet neighbors_, relations_;
   std::unique_ptr<EdgeReader> edges_;  // null: there are none

@@ -20,6 +20,12 @@ constexpr Column kColumns[] = {
     {"timestamp", ColumnType::kInteger},
 };
 
+// The node whose row a table's first row is: rows of a type's table are those of its nodes.
+uint64_t FirstNode(const Manifest& manifest, std::string_view table) {
+  const auto type = std::ranges::find(manifest.node_types, table, &NodeTypeRecord::feature_table);
+  return type == manifest.node_types.end() ? 0 : type->first;
+}
+
 class FeaturesCursor final : public Cursor {
  public:
   static Result<std::unique_ptr<Cursor>> Open(Session& session, const Query& query) {
@@ -44,7 +50,7 @@ class FeaturesCursor final : public Cursor {
   Status Get(int column, Output& out) override {
     switch (column) {
       case kId:
-        out.Integer(static_cast<int64_t>(id_));
+        out.Integer(static_cast<int64_t>(first_ + id_));
         return Status::Ok();
       case kTable:
         out.Text(table_->record.name);
@@ -77,7 +83,8 @@ class FeaturesCursor final : public Cursor {
     stream_.reset();  // gives back its memory before the next one takes it
     const TableRecord& record = snapshot_->tables[tables_[next_table_++]];
     QUARRY_TRY(table_, session_.OpenTable(record.name));
-    ids_ = IdSet::Make(query_, kId, record.row_count);
+    first_ = FirstNode(*session_.manifest(), record.name);
+    ids_ = IdSet::Make(query_, kId, first_ + record.row_count).From(first_);
     next_ = 0;
     if (query_.Wants(kFeature)) {
       QUARRY_TRY(stream_, RowStream::Make(session_, table_, ids_));
@@ -99,9 +106,10 @@ class FeaturesCursor final : public Cursor {
   std::vector<size_t> tables_;  // indices into the snapshot's tables
   size_t next_table_ = 0;
   std::shared_ptr<const TableView> table_;
-  IdSet ids_;
+  uint64_t first_ = 0;  // node of the table's first row
+  IdSet ids_;           // rows
   uint64_t next_ = 0;
-  uint64_t id_ = 0;
+  uint64_t id_ = 0;                    // row
   std::unique_ptr<RowStream> stream_;  // null: nobody asks for rows
   std::vector<float> values_;
 };
@@ -149,12 +157,13 @@ class FeaturesTable final : public Table {
       return MakeStatus(Code::kNotFound, "features: there is no table of floats \"{}\"",
                         name == nullptr ? "feature" : *name);
     }
+    const uint64_t first = FirstNode(*session_.manifest(), record->name);
     const std::optional<int64_t> id = IntegerOf(values[kId]);
-    if (!id || *id < 0 || static_cast<uint64_t>(*id) >= record->row_count) {
-      return MakeStatus(Code::kInvalidArgument, "features: ids of table \"{}\" are 0 to {}", record->name,
-                        record->row_count - 1);
+    if (!id || *id < static_cast<int64_t>(first) || static_cast<uint64_t>(*id) - first >= record->row_count) {
+      return MakeStatus(Code::kInvalidArgument, "features: ids of table \"{}\" are {} to {}", record->name,
+                        first, first + record->row_count - 1);
     }
-    return Put(*record, static_cast<uint64_t>(*id), values[kFeature]);
+    return Put(*record, static_cast<uint64_t>(*id) - first, values[kFeature]);
   }
 
  private:

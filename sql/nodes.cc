@@ -10,7 +10,7 @@
 namespace quarry::sql {
 namespace {
 
-enum NodeColumn : int { kId, kName, kSplit, kLabel, kInDegree, kOutDegree, kTimestamp };
+enum NodeColumn : int { kId, kName, kSplit, kLabel, kInDegree, kOutDegree, kTimestamp, kType };
 
 constexpr Column kColumns[] = {
     {"id", ColumnType::kInteger, Pushdown::kRange},
@@ -20,6 +20,7 @@ constexpr Column kColumns[] = {
     {"in_degree", ColumnType::kInteger},
     {"out_degree", ColumnType::kInteger},
     {"timestamp", ColumnType::kInteger},
+    {.name = "type", .type = ColumnType::kText, .costly = true},  // NULL where nodes have no types
 };
 
 constexpr std::string_view kSplitNames[] = {"none", "train", "valid", "test"};  // by enum Split
@@ -105,6 +106,8 @@ class NodesCursor final : public Cursor {
           out.Integer(Degree(Adjacency::kCsr));
         }
         return Status::Ok();
+      case kType:
+        return GetType(out);
       default:
         return GetTimestamp(out);
     }
@@ -113,7 +116,8 @@ class NodesCursor final : public Cursor {
   Result<int64_t> RowId() override { return static_cast<int64_t>(id_); }
 
  private:
-  NodesCursor(Session& session, const Query& query) : session_(session), query_(&query) {}
+  NodesCursor(Session& session, const Query& query)
+      : session_(session), manifest_(session.manifest()), query_(&query) {}
 
   // A name is a constraint on the id.
   Status ResolveNames() {
@@ -246,6 +250,12 @@ class NodesCursor final : public Cursor {
     return Status::Ok();
   }
 
+  Status GetType(Output& out) {
+    const std::vector<NodeTypeRecord>& types = manifest_->node_types;
+    if (!types.empty()) out.Text(types[TypeOfNode(types, id_)].name);
+    return Status::Ok();
+  }
+
   Status GetTimestamp(Output& out) {
     uint64_t newest = 0;
     for (const Property* property : {&label_, &split_}) {
@@ -258,6 +268,7 @@ class NodesCursor final : public Cursor {
   }
 
   Session& session_;
+  const std::shared_ptr<const Manifest> manifest_;
   const Query* query_;
   Query resolved_;  // where names are constraints: what they say of ids
   uint64_t node_count_ = 0;

@@ -9,15 +9,15 @@
 
 namespace quarry::sql {
 
-// nodes (id, name, split, label, in_degree, out_degree, timestamp): a row a node.
+// nodes (id, name, split, label, in_degree, out_degree, timestamp; type, where it is named): a row a node.
 std::unique_ptr<Table> MakeNodesTable(Session& session);
-// edges (src, dst, relation, weight): a row an edge of the topology "graph".
+// edges (src, dst, relation, weight; type, where it is named): a row an edge of the topology "graph".
 std::unique_ptr<Table> MakeEdgesTable(Session& session);
 // features (id, table, feature, dim, timestamp): a row a row of each table of floats.
 std::unique_ptr<Table> MakeFeaturesTable(Session& session);
 // embedding_rows (table, id, vector, timestamp): a row a row of each embedding table.
 std::unique_ptr<Table> MakeEmbeddingRowsTable(Session& session);
-// What the catalog says: relations, files, versions, snapshots, embeddings, device_profile, stats,
+// What the catalog says: relations, node_types, edge_types, files, versions, snapshots, embeddings, device_profile, stats,
 // partitions.
 std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session);
 // What it says of layouts: layouts, batches, segments, caches.

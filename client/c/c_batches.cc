@@ -106,7 +106,8 @@ int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, siz
                                      .row_stride_bytes = features.stride_bytes,
                                      .dim = features.dim,
                                      .element_type = static_cast<int>(features.element_type),
-                                     .edge_ids = PointerTo(view.edge_ids)};
+                                     .edge_ids = PointerTo(view.edge_ids),
+                                     .relations = PointerTo(view.relations)};
     std::memcpy(arrays, &out, std::min(arrays_bytes, sizeof(out)));
     return Status();
   });
@@ -128,6 +129,33 @@ int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, 
                                       .count = view.nodes.size(),
                                       .element_type = features.element_type,
                                       .dim = features.dim},
+                                     {element_type, out, out_stride_bytes}, threads);
+  });
+}
+
+int quarry_batch_gather_type(const quarry_batch* batch, uint32_t node_type, const uint32_t* positions,
+                             size_t count, int element_type, void* out, uint64_t out_stride_bytes,
+                             uint32_t threads) {
+  return Ends([&]() -> Status {
+    const quarry::BatchView& view = batch->batch->view();
+    const quarry::FeatureView& features = view.features;
+    if (node_type >= view.type_rows.size() || view.type_rows[node_type].dim == 0) {
+      return MakeStatus(Code::kInvalidArgument, "the batch has no features of nodes of type {}", node_type);
+    }
+    std::vector<uint32_t> slots(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (positions[i] >= view.nodes.size()) {
+        return MakeStatus(Code::kInvalidArgument, "place {}: the batch has {} nodes", positions[i],
+                          view.nodes.size());
+      }
+      slots[i] = features.slots.empty() ? positions[i] : features.slots[positions[i]];
+    }
+    return quarry::client::WriteRows({.base = features.rows.data(),
+                                      .stride_bytes = features.stride_bytes,
+                                      .slots = slots.data(),
+                                      .count = count,
+                                      .element_type = view.type_rows[node_type].element_type,
+                                      .dim = view.type_rows[node_type].dim},
                                      {element_type, out, out_stride_bytes}, threads);
   });
 }

@@ -55,6 +55,7 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
         {"edges", EdgeCount(manifest)},
         {"relations", graph == nullptr ? 0 : graph->relation_count},
         {"weighted", graph != nullptr && graph->weighted},
+        {"node_types", manifest.node_types.size()},
         {"classes", manifest.class_count},
         {"dim", features == nullptr ? 0 : features->dim},
         {"element_type", features == nullptr ? "" : std::string(ElementTypeName(features->element_type))},
@@ -70,6 +71,11 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
                                  EdgeCount(manifest), graph != nullptr && graph->weighted ? " weighted" : "");
   if (graph != nullptr && graph->relation_count > 1)
     text += fmt::format(" of {} relations", graph->relation_count);
+  std::string types;
+  for (const NodeTypeRecord& type : manifest.node_types) {
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", type.count, type.name);
+  }
+  if (!types.empty()) text += " (" + types + ")";
   if (features != nullptr) {
     text += fmt::format(", features {} x {}", ElementTypeName(features->element_type), features->dim);
     // Rows do not cross pages more often than they must, so some sizes leave room between them. (What few rows
@@ -114,8 +120,10 @@ constexpr const char* kFooter = R"(SOURCE is one of
              features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
              targets.npy [N, K], train_idx.npy, valid_idx.npy, test_idx.npy, edge_weights.npy [E], metadata.yaml; all but the
              edges may be absent
-  a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/
-  a folder   MAG240M, or a size of IGB: processed/paper/, processed/paper__cites__paper/edge_index.npy
+  a folder   with types: a folder with the files above for each type of nodes, and SOURCE__RELATION__DESTINATION/ with
+             edges.npy for each type of edges
+  a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/; with types, too
+  a folder   MAG240M, or a size of IGB: processed/paper/, processed/paper__cites__paper/edge_index.npy; all with --types
   a folder   what marius_preprocess writes: dataset.yaml, edges/*_edges.bin, nodes/*.bin
   a folder   train.txt, valid.txt, test.txt with triples: head TAB relation TAB tail
   a folder   GraphBolt's (DGL): metadata.yaml and the files that it names
@@ -165,6 +173,8 @@ void AddImport(CLI::App& app, Action& action) {
   verb->add_option("--train", hints.train, "file with the training nodes: ids, or a mask");
   verb->add_option("--valid", hints.valid, "file with the validation nodes");
   verb->add_option("--test", hints.test, "file with the test nodes");
+  verb->add_flag("--types", hints.types,
+                 "of MAG240M and IGB all types of nodes and edges, not the papers alone");
   verb->add_flag("--json", arguments->json, "print the summary as one JSON object");
   verb->footer(kFooter);
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });

@@ -52,6 +52,11 @@ class InfoReport {
     json_["classes"] = figures_.Count("classes");
     json_["timestamp"] = figures_.Count("timestamp");
     if (manifest.FindTable("split") != nullptr) json_["splits"] = figures_.Group("splits");
+    for (size_t i = 0; i < manifest.edge_types.size(); ++i) {
+      const EdgeTypeRecord& type = manifest.edge_types[i];
+      json_["edge_types"][i]["source"] = manifest.node_types[type.source].name;
+      json_["edge_types"][i]["destination"] = manifest.node_types[type.destination].name;
+    }
     AddTo("tables", manifest.tables);
     AddTo("topologies", manifest.topologies);
     AddTo("layouts", manifest.layouts);
@@ -280,6 +285,10 @@ void PrintText(const Json& report) {
     Print("\n");
     PrintTable(report[kind], columns);
   };
+  print("node_types", {Words("nodes of type", "name"), Number("count", "count"), Number("first id", "first"),
+                       Number("classes", "classes"), Words("features", "feature_table")});
+  print("edge_types", {Words("edges from", "source"), Words("by", "name"), Words("to", "destination"),
+                       Number("edges", "edges")});
   print("layouts", {Words("layout", "name"),
                     Words("policy", "policy"),
                     Number("batches", "batches"),

@@ -115,8 +115,9 @@ void AddSql(CLI::App& app, Action& action) {
       ->check(SecondsBetween(0.001, 1e6));
   AddInlineFlag(verb, arguments->inline_only);
   verb->footer(
-      "Tables: nodes, edges, relations, features, embeddings, embedding_rows, layouts, batches, segments, "
-      "caches,\npartitions, files, runs, versions, snapshots, stats, device_profile.\n"
+      "Tables: nodes, edges, relations, node_types, edge_types, features, embeddings, embedding_rows, "
+      "layouts, batches,\nsegments, caches, partitions, files, runs, versions, snapshots, stats, "
+      "device_profile.\n"
       "On a terminal, .help lists commands.\n"
       "Without --write the database is only read. The first statement that fails ends the script: exit code "
       "1.\n"

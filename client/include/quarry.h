@@ -39,7 +39,7 @@ extern "C" {
  *   1.7  LABOR, batches that depend on each other, weights of edges
  *   1.8  batches on a GPU
  *   1.9  batches that are sampled on it
- *   1.10 nodes and edges that come and go, batches of the parts of a graph */
+ *   1.10 nodes and edges that come and go; batches of the parts of a graph; types of nodes and edges */
 #define QUARRY_ABI_VERSION 0x0001000a
 uint32_t quarry_abi_version(void); /* of the library */
 

@@ -73,6 +73,13 @@ Status Session::CheckTrainings() const {
 }
 
 Status Session::CheckSampler(const RoadSpec& spec) const {
+  // A server would refuse it, and one of an earlier Quarry would not see it.
+  if (!spec.relation_fanouts.empty()) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: a server's batches have no types of nodes and edges: open the database itself for "
+                      "fanouts by type",
+                      path());
+  }
   if (spec.DrawsPlainly() || (capabilities_ & wire::kSamplers) != 0) return Status();
   return MakeStatus(
       Code::kUnsupported,

@@ -170,11 +170,21 @@ std::string UnusedFiles(const std::string& folder, const SourceParts& parts, con
 }
 
 Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) {
+  if (IsTypedOgbFolder(folder)) {
+    QUARRY_TRY(const TypedParts parts, FindTypedOgbParts(folder));
+    return OpenTypedParts(parts, hints);
+  }
   if (IsOgbFolder(folder)) {
     QUARRY_TRY(const SourceParts parts, FindOgbParts(folder, hints));
     return OpenParts(parts, hints);
   }
   if (IsGraphBoltFolder(folder)) return OpenGraphBolt(folder, hints);
+  if (IsPaperFolder(folder) && hints.types) {
+    QUARRY_TRY(const TypedParts parts, FindTypedPaperParts(folder, hints));
+    SourceHints others = hints;
+    others.labels.clear();  // which are the papers'
+    return OpenTypedParts(parts, others);
+  }
   if (IsPaperFolder(folder)) {
     QUARRY_TRY(const SourceParts parts, FindPaperParts(folder, hints));
     return OpenParts(parts, hints);
@@ -183,6 +193,10 @@ Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) 
     QUARRY_TRY(const SourceParts parts, FindMariusParts(folder));
     return OpenParts(parts, hints);
   }
+  if (FirstNamed(folder, kEdgeNames, kEdgeSuffixes).empty() && IsTypedFolder(folder)) {
+    QUARRY_TRY(const TypedParts typed, FindTypedParts(folder));
+    return OpenTypedParts(typed, hints);
+  }
   QUARRY_TRY(const SourceParts parts, FindArrayParts(folder));
   if (parts.edges.empty() && hints.edges.empty()) {
     if (IsTriplesFolder(folder)) return OpenTriplesFolder(folder, parts, hints);
@@ -190,7 +204,8 @@ Result<Dataset> OpenFolder(const std::string& folder, const SourceHints& hints) 
     return MakeStatus(
         Code::kNotFound,
         "{}: no edges found{}; looked for edges.npy (also .npz .csv .tsv .txt, each text also .gz), "
-        "edges_<relation>.npy, train.txt with triples, OGB's raw/edge.csv.gz and raw/data.npz, "
+        "edges_<relation>.npy, folders SOURCE__RELATION__DESTINATION with edges.npy, train.txt with triples, "
+        "OGB's raw/edge.csv.gz and raw/data.npz, "
         "processed/paper of "
         "MAG240M and IGB, and Marius' edges/train_edges.bin",
         folder, unused.empty() ? "" : " in " + unused);
@@ -248,6 +263,13 @@ Result<SourceParts> FindArrayParts(const std::string& folder) {
 
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints) {
   std::error_code error;
+  if (hints.types && !IsPaperFolder(path)) {
+    return MakeStatus(
+        Code::kUsage,
+        "{}: --types is for MAG240M and IGB, which are taken for their papers without it; other sources "
+        "with types are taken whole",
+        path);
+  }
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) return MakeStatus(Code::kNotFound, "{}: no such file or folder to import", path);
   std::string trimmed = path;

@@ -50,6 +50,33 @@ struct SourceParts {
   Metadata metadata;
 };
 
+// A source with types. Each type of nodes has the parts of a graph but edges, each type of edges a file.
+struct TypedParts {
+  struct Nodes {
+    std::string name;
+    SourceParts parts;
+  };
+  struct Edges {
+    std::string source, name, destination;
+    std::string path;
+    std::string weights;  // empty: those that lie beside the file
+  };
+  std::vector<Nodes> nodes;
+  std::vector<Edges> edges;
+};
+
+// "author__writes__paper", or with three underscores each, as the name of a type of edges; nothing of another name.
+std::optional<TypedParts::Edges> ParseEdgeType(const std::string& name);
+
+// True when `folder` has a folder named for a type of edges with a list of edges in it.
+bool IsTypedFolder(const std::string& folder);
+// Such a folder: one for each type of edges, and for types of nodes with what FindArrayParts finds.
+Result<TypedParts> FindTypedParts(const std::string& folder);
+
+// Opens every part of every type. Nodes that nothing counts are counted by a pass over their edges. kInvalidArgument for a
+// name that cannot be a type's; kUsage for hints that name files.
+Result<Dataset> OpenTypedParts(const TypedParts& parts, const SourceHints& hints);
+
 // A folder of arrays and edge lists under their usual names.
 Result<SourceParts> FindArrayParts(const std::string& folder);
 
@@ -57,10 +84,15 @@ Result<SourceParts> FindArrayParts(const std::string& folder);
 bool IsOgbFolder(const std::string& folder);
 // `hints.train` and so on say which split is meant where there are several.
 Result<SourceParts> FindOgbParts(const std::string& folder, const SourceHints& hints);
+// True when it lists types of nodes, and has a folder for each relation.
+bool IsTypedOgbFolder(const std::string& folder);
+Result<TypedParts> FindTypedOgbParts(const std::string& folder);
 
 // True when `folder` has processed/paper, as MAG240M and the sizes of IGB have.
 bool IsPaperFolder(const std::string& folder);
 Result<SourceParts> FindPaperParts(const std::string& folder, const SourceHints& hints);
+// All of its types; the hint of labels is of the papers'.
+Result<TypedParts> FindTypedPaperParts(const std::string& folder, const SourceHints& hints);
 
 // True when `folder` holds what marius_preprocess writes: edges/train_edges.bin, dataset.yaml.
 bool IsMariusFolder(const std::string& folder);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "byte_source.h"
@@ -73,15 +74,45 @@ class Opener {
     QUARRY_RETURN_IF_ERROR(TakeEdges());
     QUARRY_RETURN_IF_ERROR(TakeFeatures());
     QUARRY_RETURN_IF_ERROR(TakeTask());
-    QUARRY_TRY(Dataset dataset, OpenParts(parts_, hints_));
-    if (dataset.labels == nullptr && !seed_labels_.empty()) {
-      QUARRY_TRY(dataset.labels, OpenSeedLabels(*dataset.node_count));
+    if (IsTyped()) return OpenTyped();
+    QUARRY_TRY(Dataset dataset, OpenParts(types_[0].parts, hints_));
+    if (dataset.labels == nullptr && !types_[0].seed_labels.empty()) {
+      QUARRY_TRY(dataset.labels, OpenSeedLabels(types_[0], *dataset.node_count));
     }
     return dataset;
   }
 
  private:
+  // Nodes of one type; of a graph of one type, its edges too.
+  struct Type {
+    std::string name;
+    SourceParts parts;
+    std::vector<std::pair<std::string, std::string>> seed_labels;  // files with nodes, and with their labels
+  };
+
   std::string Path() const { return MetadataPath(folder_); }
+  bool IsTyped() const { return types_.size() > 1; }
+
+  Result<Dataset> OpenTyped() {
+    TypedParts typed;
+    for (const Type& type : types_) typed.nodes.push_back({type.name, type.parts});
+    typed.edges = typed_edges_;
+    QUARRY_TRY(Dataset dataset, OpenTypedParts(typed, hints_));
+    for (size_t i = 0; i < types_.size(); ++i) {
+      NodeTypeInput& type = dataset.node_types[i];
+      if (type.labels != nullptr || types_[i].seed_labels.empty()) continue;
+      QUARRY_TRY(type.labels, OpenSeedLabels(types_[i], type.count));
+    }
+    return dataset;
+  }
+
+  // The place of a type of nodes, by what a feature or a set says. In a graph of one type nothing has to be said.
+  Result<Type*> TypeNamed(const std::string& name) {
+    const auto found = std::ranges::find(types_, name, &Type::name);
+    if (found != types_.end()) return &*found;
+    if (!IsTyped()) return &types_[0];
+    return MakeStatus(Code::kInvalidArgument, "{}: there is no type of nodes '{}'", Path(), Excerpt(name));
+  }
 
   // Symbolic links are followed within the folder only, whose maker may be a stranger: messages show excerpts
   // of files. What does not exist, whoever opens it tells.
@@ -122,16 +153,15 @@ class Opener {
     if (graph_.nodes.empty()) {
       return MakeStatus(Code::kInvalidArgument, "{}: graph.nodes is missing or empty", Path());
     }
-    if (graph_.nodes.size() > 1) {
-      std::string types;
-      for (const GraphBolt::Nodes& nodes : graph_.nodes)
-        types += (types.empty() ? "'" : ", '") + nodes.type + "'";
-      return MakeStatus(Code::kUnsupported,
-                        "{}: the graph has {} types of nodes ({}); Quarry imports graphs of one type", Path(),
-                        graph_.nodes.size(), types);
+    for (const GraphBolt::Nodes& nodes : graph_.nodes) {
+      if (std::ranges::find(types_, nodes.type, &Type::name) != types_.end()) {
+        return MakeStatus(Code::kInvalidArgument, "{}: graph.nodes has the type '{}' twice", Path(),
+                          Excerpt(nodes.type));
+      }
+      Type& type = types_.emplace_back(Type{.name = nodes.type, .parts = {}, .seed_labels = {}});
+      type.parts.node_count = nodes.count;
+      type.parts.node_count_from = Path();
     }
-    parts_.node_count = graph_.nodes[0].count;
-    parts_.node_count_from = Path();
     return Status::Ok();
   }
 
@@ -151,35 +181,68 @@ class Opener {
     if (graph_.edges.empty()) {
       return MakeStatus(Code::kInvalidArgument, "{}: graph.edges is missing or empty", Path());
     }
+    if (IsTyped()) return TakeTypedEdges();
+    SourceParts& parts = types_[0].parts;
     for (const GraphBolt::Array& edges : graph_.edges) {
       std::string relation;
       if (graph_.edges.size() > 1) {
         QUARRY_TRY(relation, RelationOf(edges.type));
       }
-      for (const auto& [name, path] : parts_.edges) {
+      for (const auto& [name, path] : parts.edges) {
         if (name != relation) continue;
         return MakeStatus(Code::kInvalidArgument, "{}: graph.edges has the type '{}' twice", Path(),
                           edges.type);
       }
       QUARRY_TRY(std::string path, EdgesPath(edges));
-      QUARRY_RETURN_IF_ERROR(TakeWeights(edges.type, path));
-      parts_.edges.emplace_back(std::move(relation), std::move(path));
+      QUARRY_TRY(const std::string weights, WeightsOf(edges.type));
+      if (!weights.empty()) parts.weights[path] = weights;
+      parts.edges.emplace_back(std::move(relation), std::move(path));
     }
     return Status::Ok();
   }
 
-  // Takes the weights of the edges of a type, in `path`. DGL's samplers take weights by the name that they
-  // are told; "weight" is what its documentation calls them.
-  Status TakeWeights(const std::string& type, const std::string& path) {
+  Status TakeTypedEdges() {
+    for (const GraphBolt::Array& edges : graph_.edges) {
+      const size_t first = edges.type.find(':');
+      const size_t second = first == std::string::npos ? first : edges.type.find(':', first + 1);
+      if (second == std::string::npos || edges.type.find(':', second + 1) != std::string::npos) {
+        return MakeStatus(Code::kInvalidArgument,
+                          "{}: the edge type '{}' is not 'SOURCE:RELATION:DESTINATION'", Path(),
+                          Excerpt(edges.type));
+      }
+      TypedParts::Edges type{.source = edges.type.substr(0, first),
+                             .name = edges.type.substr(first + 1, second - first - 1),
+                             .destination = edges.type.substr(second + 1),
+                             .path = "",
+                             .weights = ""};
+      const bool twice = std::ranges::any_of(typed_edges_, [&](const TypedParts::Edges& other) {
+        return std::tie(other.source, other.name, other.destination) ==
+               std::tie(type.source, type.name, type.destination);
+      });
+      if (twice) {
+        return MakeStatus(Code::kInvalidArgument, "{}: graph.edges has the type '{}' twice", Path(),
+                          edges.type);
+      }
+      QUARRY_TRY(type.path, EdgesPath(edges));
+      QUARRY_TRY(type.weights, WeightsOf(edges.type));
+      typed_edges_.push_back(std::move(type));
+    }
+    return Status::Ok();
+  }
+
+  // The file with the weights of the edges of a type; empty where they have none. DGL's samplers take weights by the
+  // name that they are told; "weight" is what its documentation calls them.
+  Result<std::string> WeightsOf(const std::string& type) const {
+    std::string path;
     for (const GraphBolt::Array& feature : graph_.graph_features) {
       if (feature.type != type || feature.domain != "edge") continue;
       if (feature.name != "weight") {
         LogWarn("{}: the edge feature '{}' of the graph is not imported", Path(), feature.name);
         continue;
       }
-      QUARRY_TRY(parts_.weights[path], NumpyPath(feature, "the feature"));
+      QUARRY_TRY(path, NumpyPath(feature, "the feature"));
     }
-    return Status::Ok();
+    return path;
   }
 
   Result<std::string> EdgesPath(const GraphBolt::Array& edges) const {
@@ -203,16 +266,26 @@ class Opener {
 
   // "feat" is what DGL's own sets call it; another name is taken where it is the only one.
   Status TakeFeatures() {
-    std::vector<const GraphBolt::Array*> candidates;
+    std::vector<std::vector<const GraphBolt::Array*>> candidates(types_.size());
     for (const GraphBolt::Array& feature : graph_.features) {
       if (feature.domain != "node") {
         LogWarn("{}: the {} feature '{}' is not imported", Path(), feature.domain, feature.name);
-      } else if (feature.name == "label") {
-        QUARRY_TRY(parts_.labels, NumpyPath(feature, "the feature"));
+        continue;
+      }
+      QUARRY_TRY(Type* const type, TypeNamed(feature.type));
+      if (feature.name == "label") {
+        QUARRY_TRY(type->parts.labels, NumpyPath(feature, "the feature"));
       } else {
-        candidates.push_back(&feature);
+        candidates[static_cast<size_t>(type - types_.data())].push_back(&feature);
       }
     }
+    for (size_t i = 0; i < types_.size(); ++i) {
+      QUARRY_RETURN_IF_ERROR(TakeFeature(candidates[i], types_[i].parts));
+    }
+    return Status::Ok();
+  }
+
+  Status TakeFeature(const std::vector<const GraphBolt::Array*>& candidates, SourceParts& parts) const {
     if (candidates.empty() || !hints_.features.empty()) return Status::Ok();
     const auto named = std::ranges::find(candidates, std::string("feat"), &GraphBolt::Array::name);
     if (named == candidates.end() && candidates.size() > 1) {
@@ -225,7 +298,7 @@ class Opener {
     for (const GraphBolt::Array* other : candidates) {
       if (other != &taken) LogWarn("{}: the node feature '{}' is not imported", Path(), other->name);
     }
-    QUARRY_TRY(parts_.features, NumpyPath(taken, "the feature"));
+    QUARRY_TRY(parts.features, NumpyPath(taken, "the feature"));
     return Status::Ok();
   }
 
@@ -257,28 +330,29 @@ class Opener {
         continue;
       }
       taken = true;
-      parts_.metadata.num_classes = task.class_count;
-      QUARRY_TRY(parts_.train, TakeSet(task.train));
-      QUARRY_TRY(parts_.valid, TakeSet(task.valid));
-      QUARRY_TRY(parts_.test, TakeSet(task.test));
+      if (!IsTyped()) types_[0].parts.metadata.num_classes = task.class_count;  // of which type, nobody says
+      QUARRY_RETURN_IF_ERROR(TakeSets(task.train, &SourceParts::train));
+      QUARRY_RETURN_IF_ERROR(TakeSets(task.valid, &SourceParts::valid));
+      QUARRY_RETURN_IF_ERROR(TakeSets(task.test, &SourceParts::test));
     }
     return Status::Ok();
   }
 
-  // The file with its nodes; their labels are remembered.
-  Result<std::string> TakeSet(const std::vector<GraphBolt::Set>& sets) {
-    if (sets.empty()) return std::string();
-    if (sets.size() > 1) {
-      return MakeStatus(Code::kUnsupported,
-                        "{}: a set has {} types of nodes; Quarry imports graphs of one type", Path(),
-                        sets.size());
+  // The files with the nodes of a set, of each type; their labels are remembered.
+  Status TakeSets(const std::vector<GraphBolt::Set>& sets, std::string SourceParts::*split) {
+    for (const GraphBolt::Set& set : sets) {
+      QUARRY_TRY(Type* const type, TypeNamed(set.type));
+      if (!(type->parts.*split).empty()) {
+        return MakeStatus(Code::kInvalidArgument, "{}: a set has the type of nodes '{}' twice", Path(),
+                          Excerpt(set.type));
+      }
+      QUARRY_TRY(type->parts.*split, NumpyPath(*SeedsOf(set), "the set"));
+      if (const GraphBolt::Array* labels = FindArray(set.arrays, "labels")) {
+        QUARRY_TRY(std::string path, NumpyPath(*labels, "the set"));
+        type->seed_labels.emplace_back(type->parts.*split, std::move(path));
+      }
     }
-    QUARRY_TRY(std::string seeds, NumpyPath(*SeedsOf(sets[0]), "the set"));
-    if (const GraphBolt::Array* labels = FindArray(sets[0].arrays, "labels")) {
-      QUARRY_TRY(std::string path, NumpyPath(*labels, "the set"));
-      seed_labels_.emplace_back(seeds, std::move(path));
-    }
-    return seeds;
+    return Status::Ok();
   }
 
   Status ReadSeedLabels(const std::string& seeds_path, const std::string& labels_path, uint64_t node_count,
@@ -315,9 +389,9 @@ class Opener {
     return Status::Ok();
   }
 
-  Result<std::unique_ptr<IntReader>> OpenSeedLabels(uint64_t node_count) const {
+  Result<std::unique_ptr<IntReader>> OpenSeedLabels(const Type& type, uint64_t node_count) const {
     std::vector<NodeLabel> labels;
-    for (const auto& [seeds, values] : seed_labels_) {
+    for (const auto& [seeds, values] : type.seed_labels) {
       QUARRY_RETURN_IF_ERROR(ReadSeedLabels(seeds, values, node_count, labels));
     }
     std::ranges::sort(labels, {}, &NodeLabel::node);
@@ -333,8 +407,8 @@ class Opener {
   const std::string& folder_;
   const SourceHints& hints_;
   GraphBolt graph_;
-  SourceParts parts_;
-  std::vector<std::pair<std::string, std::string>> seed_labels_;  // files with nodes, and with their labels
+  std::vector<Type> types_;
+  std::vector<TypedParts::Edges> typed_edges_;  // of a graph with types
 };
 
 }  // namespace

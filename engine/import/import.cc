@@ -14,6 +14,7 @@
 #include "quarry/import/topology_builder.h"
 #include "quarry/storage/import_workspace.h"
 #include "quarry/storage/store.h"
+#include "typed_ints.h"
 
 namespace quarry {
 namespace {
@@ -49,6 +50,7 @@ class Importer {
     manifest_.database_id = NewDatabaseId();
     manifest_.source = dataset_.source;
     manifest_.created_utc = UtcNow();
+    LayOutTypes();
     NameRelations();
     QUARRY_RETURN_IF_ERROR(dataset_.train_triples != nullptr ? ImportTriples() : ImportEdges());
     QUARRY_RETURN_IF_ERROR(ImportTables());
@@ -67,6 +69,12 @@ class Importer {
           Code::kUsage,
           "--undirected makes one relation of both directions, --add-reverse two: choose one of them");
     }
+    if (options_.undirected && IsTyped()) {
+      return MakeStatus(Code::kUsage,
+                        "{}: edges between two types go one way, and --undirected makes one relation of both "
+                        "directions: take --add-reverse, which makes two",
+                        dataset_.source);
+    }
     const std::optional<ElementType> type = options_.feature_type;
     if (type.has_value() && *type > ElementType::kInt8) {
       return MakeStatus(Code::kUsage,
@@ -76,8 +84,36 @@ class Importer {
     return Status::Ok();
   }
 
+  bool IsTyped() const { return !dataset_.node_types.empty(); }
+
+  // Types of nodes, one behind the other, and types of edges by relation id.
+  void LayOutTypes() {
+    uint64_t first = 0;
+    for (const NodeTypeInput& type : dataset_.node_types) {
+      manifest_.node_types.push_back({.name = type.name, .first = first, .count = type.count});
+      first += type.count;
+    }
+    if (!IsTyped()) return;
+    for (const EdgeInput& input : dataset_.edges) {
+      manifest_.edge_types.push_back(
+          {.source = input.source, .name = input.name, .destination = input.destination});
+    }
+    for (size_t i = 0; options_.add_reverse && i < dataset_.edges.size(); ++i) {
+      const EdgeInput& input = dataset_.edges[i];
+      manifest_.edge_types.push_back({.source = input.destination,
+                                      .name = input.name + std::string(kReverseSuffix),
+                                      .destination = input.source});
+    }
+  }
+
   // Relation ids are positions here; empty for an untyped graph.
   void NameRelations() {
+    if (IsTyped()) {
+      for (const EdgeTypeRecord& type : manifest_.edge_types) {
+        relations_.push_back(EdgeTypeName(manifest_.node_types, type));
+      }
+      return;
+    }
     relations_ = dataset_.relation_names;
     if (relations_.empty() && (dataset_.edges.size() > 1 || options_.add_reverse)) {
       for (const EdgeInput& input : dataset_.edges) {
@@ -100,6 +136,7 @@ class Importer {
                    .deduplicate = options_.deduplicate,
                    .weighted = weighted,
                    .relation_count = static_cast<uint32_t>(std::max<size_t>(1, relations_.size())),
+                   .by_relation = IsTyped(),
                    .memory_bytes = RoundDown(options_.memory_bytes - kImportBufferBytes, kMiB),
                    .scratch_directory = workspace_.scratch_path()});
   }
@@ -116,7 +153,7 @@ class Importer {
     QUARRY_TRY(const auto builder, NewBuilder(weighted));
     for (uint32_t i = 0; i < dataset_.edges.size(); i++) {
       EdgeInput& input = dataset_.edges[i];
-      QUARRY_RETURN_IF_ERROR(AddEdges(*builder, *input.reader, i));
+      QUARRY_RETURN_IF_ERROR(AddEdges(*builder, input, i));
       input.reader.reset();  // its buffers are not needed while the edges are sorted
     }
     manifest_.node_count = dataset_.node_count.value_or(builder->node_count_min());
@@ -127,7 +164,11 @@ class Importer {
     }
     QUARRY_RETURN_IF_ERROR(CheckLargest());
     QUARRY_RETURN_IF_ERROR(CheckSpace(manifest_.node_count, builder->added_edges(), weighted));
-    return FinishTopology(*builder, "graph");
+    QUARRY_RETURN_IF_ERROR(FinishTopology(*builder, "graph"));
+    for (size_t i = 0; i < manifest_.edge_types.size(); ++i) {
+      manifest_.edge_types[i].edge_count = builder->relation_edges()[i];
+    }
+    return Status::Ok();
   }
 
   // The edges of all lists, as far as headers state them.
@@ -161,10 +202,13 @@ class Importer {
     double bytes =
         index_bytes + (options_.both_directions ? 2 : 1) *
                           (index_bytes + static_cast<double>(edges) * static_cast<double>(edge_bytes));
-    if (const RowReader* const rows = dataset_.features.get()) {
+    const auto add_rows = [&](const RowReader* rows) {
+      if (rows == nullptr) return;
       const ElementType type = options_.feature_type.value_or(rows->element_type());
       bytes += static_cast<double>(rows->row_count()) * static_cast<double>(RowBytes(type, rows->dim()));
-    }
+    };
+    add_rows(dataset_.features.get());
+    for (const NodeTypeInput& type : dataset_.node_types) add_rows(type.features.get());
     const double free_bytes = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
     if (bytes <= free_bytes) return Status::Ok();
     return MakeStatus(
@@ -174,8 +218,27 @@ class Importer {
         workspace_.database_path(), FormatBytes(static_cast<uint64_t>(free_bytes)));
   }
 
-  Status AddEdges(TopologyBuilder& builder, EdgeReader& reader, uint32_t relation) {
+  // Makes ids of types ids of the graph.
+  Status ShiftIds(const EdgeInput& input, std::span<Edge> edges, uint64_t first) const {
+    const NodeTypeRecord& sources = manifest_.node_types[input.source];
+    const NodeTypeRecord& destinations = manifest_.node_types[input.destination];
+    for (size_t i = 0; i < edges.size(); ++i) {
+      Edge& edge = edges[i];
+      for (auto [id, type, end] :
+           {std::tuple(edge.source, &sources, "source"), {edge.destination, &destinations, "destination"}}) {
+        if (id < type->count) continue;
+        return MakeStatus(Code::kInvalidArgument,
+                          "{}: {} {} is out of range; there are {} nodes of type '{}'",
+                          input.reader->Position(first + i), end, id, type->count, type->name);
+      }
+      edge = {edge.source + sources.first, edge.destination + destinations.first};
+    }
+    return Status::Ok();
+  }
+
+  Status AddEdges(TopologyBuilder& builder, EdgeInput& input, uint32_t relation) {
     const ScopedSpan span("read edges", relation);
+    EdgeReader& reader = *input.reader;
     const uint64_t limit = dataset_.node_count.value_or(kNodeCountMax);
     std::vector<Edge> batch(kBatchEdges);
     uint64_t first = 0;
@@ -183,6 +246,7 @@ class Importer {
       QUARRY_TRY(const size_t n, reader.Read(batch));
       if (n == 0) return Status::Ok();
       const std::span<Edge> edges = std::span(batch).first(n);
+      if (IsTyped()) QUARRY_RETURN_IF_ERROR(ShiftIds(input, edges, first));
       uint64_t largest = 0;
       for (const Edge& edge : edges) largest = std::max({largest, edge.source, edge.destination});
       if (largest >= limit) return OutOfRange(reader, edges, first, limit);
@@ -293,6 +357,7 @@ class Importer {
                         .database_path = workspace_.database_path(),
                         .options = options_,
                         .manifest = manifest_};
+    if (IsTyped()) return ImportTypes(target);
     if (dataset_.labels != nullptr) {
       QUARRY_RETURN_IF_ERROR(ImportLabels(target, *dataset_.labels, dataset_.class_count));
     }
@@ -302,6 +367,38 @@ class Importer {
     }
     if (dataset_.features != nullptr) QUARRY_RETURN_IF_ERROR(ImportFeatures(target, *dataset_.features));
     if (dataset_.targets != nullptr) QUARRY_RETURN_IF_ERROR(ImportTargets(target, *dataset_.targets));
+    return Status::Ok();
+  }
+
+  // Labels and splits are tables of all nodes, in which a type is a range of rows; features have a table for each type.
+  Status ImportTypes(ImportTarget& target) {
+    std::vector<NodeTypeInput>& types = dataset_.node_types;
+    const auto labelled =
+        std::ranges::count_if(types, [](const NodeTypeInput& type) { return type.labels != nullptr; });
+    if (labelled > 1 && options_.relabel) {
+      return MakeStatus(Code::kUnsupported, "{}: {} types have labels, and --relabel numbers those of one",
+                        dataset_.source, labelled);
+    }
+    if (labelled > 0) {
+      TypedLabels labels(types);
+      QUARRY_RETURN_IF_ERROR(ImportLabels(target, labels, std::nullopt));
+      for (size_t i = 0; i < types.size(); ++i) {
+        manifest_.node_types[i].class_count =
+            options_.relabel && types[i].labels != nullptr ? manifest_.class_count : labels.class_counts()[i];
+      }
+    }
+    const auto train = JoinSplits(types, &NodeTypeInput::train);
+    const auto valid = JoinSplits(types, &NodeTypeInput::valid);
+    const auto test = JoinSplits(types, &NodeTypeInput::test);
+    if (train != nullptr || valid != nullptr || test != nullptr) {
+      QUARRY_RETURN_IF_ERROR(ImportSplits(target, train.get(), valid.get(), test.get()));
+    }
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (types[i].features == nullptr) continue;
+      NodeTypeRecord& type = manifest_.node_types[i];
+      type.feature_table = FeatureTableOf(type.name);
+      QUARRY_RETURN_IF_ERROR(ImportFeatures(target, *types[i].features, type.feature_table, type.count));
+    }
     return Status::Ok();
   }
 

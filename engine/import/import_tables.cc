@@ -115,9 +115,9 @@ Status FillSplit(const ImportTarget& target, IntReader& ids, Split split, SplitM
 }
 
 Status ImportRows(ImportTarget& target, RowReader& rows, std::string_view table, ElementType type,
-                  bool allow_nan) {
-  const std::string phase = fmt::format("{}s", table);
-  QUARRY_TRY(TableOutput output, TableOutput::Create(target, table, type, rows.dim()));
+                  bool allow_nan, std::optional<uint64_t> row_count = {}) {
+  const std::string phase = fmt::format("{}s", table == "target" ? table : "feature");
+  QUARRY_TRY(TableOutput output, TableOutput::Create(target, table, type, rows.dim(), row_count));
   RowConverter converter(rows, type, allow_nan);
   const uint64_t row_bytes = RowBytes(rows.element_type(), rows.dim());
   std::vector<std::byte> batch(std::max<uint64_t>(1, kBatchBytes / row_bytes) * row_bytes);
@@ -134,10 +134,11 @@ Status ImportRows(ImportTarget& target, RowReader& rows, std::string_view table,
 
 }  // namespace
 
-Status ImportFeatures(ImportTarget& target, RowReader& rows) {
+Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view table,
+                      std::optional<uint64_t> row_count) {
   const ScopedSpan span("import features");
   const ElementType type = target.options.feature_type.value_or(rows.element_type());
-  return ImportRows(target, rows, "feature", type, target.options.allow_nan);
+  return ImportRows(target, rows, table, type, target.options.allow_nan, row_count);
 }
 
 Status ImportTargets(ImportTarget& target, RowReader& rows) {

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "quarry/base/status.h"
 #include "quarry/format/manifest.h"
@@ -31,8 +33,9 @@ struct ImportTarget {
 inline constexpr uint64_t kImportBufferBytes = 16 << 20;
 
 // Converted where options.feature_type says so. kInvalidArgument names row and column of a NaN or an
-// infinity.
-Status ImportFeatures(ImportTarget& target, RowReader& rows);
+// infinity. `table` has so many rows; those of all nodes unless told otherwise.
+Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view table = "feature",
+                      std::optional<uint64_t> row_count = {});
 
 // The rows of table "target", as they are; NaN is none.
 Status ImportTargets(ImportTarget& target, RowReader& rows);

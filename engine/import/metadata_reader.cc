@@ -45,9 +45,10 @@ Status ParseCounts(const std::string& path, const std::string& text, std::span<c
 }
 
 // REQUIRES: `text` is a YAML map.
-Result<std::vector<std::string>> ParseRelations(const std::string& path, const std::string& text) {
+Result<std::vector<std::string>> ParseNames(const std::string& path, const std::string& text,
+                                            const char* key) {
   std::vector<std::string> names;
-  const YAML::Node list = YAML::Load(text)["relations"];
+  const YAML::Node list = YAML::Load(text)[key];
   if (!list.IsDefined() || list.IsNull()) return names;
   bool sound = list.IsSequence();
   for (size_t i = 0; sound && i < list.size(); ++i) {
@@ -55,8 +56,8 @@ Result<std::vector<std::string>> ParseRelations(const std::string& path, const s
     if (sound) names.push_back(list[i].Scalar());
   }
   if (sound) return names;
-  return MakeStatus(Code::kInvalidArgument, "{}: line {}: relations is not a list of names", path,
-                    list.Mark().line + 1);
+  return MakeStatus(Code::kInvalidArgument, "{}: line {}: {} is not a list of names", path,
+                    list.Mark().line + 1, key);
 }
 
 }  // namespace
@@ -70,7 +71,8 @@ Result<Metadata> ReadMetadata(const std::string& path) {
                            {"feature_dim", &metadata.feature_dim},
                            {"num_classes", &metadata.num_classes}};
   QUARRY_RETURN_IF_ERROR(ParseCounts(path, text, keys, ""));
-  QUARRY_TRY(metadata.relations, ParseRelations(path, text));
+  QUARRY_TRY(metadata.relations, ParseNames(path, text, "relations"));
+  QUARRY_TRY(metadata.node_types, ParseNames(path, text, "node_types"));
   return metadata;
 }
 

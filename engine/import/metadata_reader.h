@@ -14,11 +14,12 @@ namespace quarry {
 // Keys of metadata.yaml; other keys are ignored.
 struct Metadata {
   std::optional<uint64_t> num_nodes, num_edges, feature_dim, num_classes;
-  std::vector<std::string> relations;  // in the order of their ids; empty: not stated
+  std::vector<std::string> relations;   // in the order of their ids; empty: not stated
+  std::vector<std::string> node_types;  // the same
 };
 
 // Empty when there is no such file; kInvalidArgument when it is no YAML map or a key holds no count,
-// `relations` no list.
+// `relations` or `node_types` no list.
 Result<Metadata> ReadMetadata(const std::string& path);
 
 // Keys of the dataset.yaml that marius_preprocess writes; -1 there is nothing here.

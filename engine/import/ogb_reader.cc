@@ -120,12 +120,112 @@ Status FindLinkParts(const std::string& folder, SourceParts& parts) {
   return Status::Ok();
 }
 
+// num-node-dict: a line of names of types, and one of how many nodes each has.
+Result<std::vector<std::pair<std::string, uint64_t>>> ReadNodeCounts(const std::string& path,
+                                                                     const std::string& raw) {
+  if (path.empty()) {
+    return MakeStatus(Code::kNotFound,
+                      "{}: lists types of nodes, and num-node-dict.csv.gz, which counts them, is not there",
+                      raw);
+  }
+  QUARRY_TRY(const auto lines, LineReader::Open(path));
+  std::vector<std::pair<std::string, uint64_t>> counts;
+  std::string_view line;
+  const auto cells = [&line] {
+    std::vector<std::string> split(1);
+    for (const char c : Trim(line)) {
+      if (c == ',') {
+        split.emplace_back();
+      } else {
+        split.back() += c;
+      }
+    }
+    return split;
+  };
+  if (lines->Next(&line)) {
+    for (std::string& name : cells()) counts.emplace_back(std::move(name), 0);
+  }
+  std::vector<std::string> numbers;
+  if (lines->Next(&line)) numbers = cells();
+  QUARRY_RETURN_IF_ERROR(lines->status());
+  bool sound = !counts.empty() && numbers.size() == counts.size();
+  for (size_t i = 0; sound && i < counts.size(); ++i) {
+    int64_t count = -1;
+    sound = ParseInteger(numbers[i], &count) && count >= 0;
+    counts[i].second = static_cast<uint64_t>(count);
+  }
+  if (sound) return counts;
+  return MakeStatus(Code::kInvalidArgument, "{}: is not a line of types of nodes and one of their counts",
+                    path);
+}
+
+// split/NAME/TYPE/train.csv.gz. Edges to be predicted, which lie in split/NAME/train.pt, are left out.
+Status FindTypedSplits(const std::string& folder, TypedParts& typed) {
+  std::vector<std::string> splits;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder + "/split", error)) {
+    if (entry.is_directory(error)) splits.push_back(entry.path().string());
+  }
+  std::ranges::sort(splits);
+  if (splits.size() > 1) {
+    return MakeStatus(Code::kInvalidArgument, "{}/split holds {} splits; leave one of them there", folder,
+                      splits.size());
+  }
+  for (const std::string& split : splits) {
+    for (TypedParts::Nodes& type : typed.nodes) {
+      type.parts.train = FirstFile(split + "/" + type.name + "/train", kCsv);
+      type.parts.valid = FirstFile(split + "/" + type.name + "/valid", kCsv);
+      type.parts.test = FirstFile(split + "/" + type.name + "/test", kCsv);
+    }
+    if (!FirstFile(split + "/valid", kLinks).empty()) {
+      LogWarn("{}: the edges to be predicted are not imported: a graph with types has training edges alone",
+              split);
+    }
+  }
+  return Status::Ok();
+}
+
 bool HasSeveralTypes(const std::string& folder) {
   return !FirstFile(folder + "/raw/triplet-type-list", kCsv).empty() ||
          !FirstFile(folder + "/raw/edge_index_dict", {".npz"}).empty();
 }
 
 }  // namespace
+
+bool IsTypedOgbFolder(const std::string& folder) {
+  std::error_code error;
+  return !FirstFile(folder + "/raw/triplet-type-list", kCsv).empty() &&
+         fs::is_directory(folder + "/raw/relations", error);
+}
+
+Result<TypedParts> FindTypedOgbParts(const std::string& folder) {
+  const std::string raw = folder + "/raw/";
+  TypedParts typed;
+  QUARRY_TRY(const auto counts, ReadNodeCounts(FirstFile(raw + "num-node-dict", kCsv), raw));
+  for (const auto& [name, count] : counts) {
+    SourceParts parts;
+    parts.node_count = count;
+    parts.node_count_from = FirstFile(raw + "num-node-dict", kCsv);
+    parts.features = FirstFile(raw + "node-feat/" + name + "/node-feat", kCsv);
+    parts.labels = FirstFile(raw + "node-label/" + name + "/node-label", kCsv);
+    typed.nodes.push_back({name, std::move(parts)});
+  }
+  QUARRY_RETURN_IF_ERROR(FindTypedSplits(folder, typed));
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(raw + "relations", error)) {
+    std::optional<TypedParts::Edges> edges = ParseEdgeType(entry.path().filename().string());
+    if (!edges.has_value()) continue;
+    NoteEdgeValues(entry.path().string());
+    edges->path = FirstFile(entry.path().string() + "/edge", kCsv);
+    if (edges->path.empty()) {
+      return MakeStatus(Code::kNotFound, "{}: no edges found; looked for edge.csv.gz", entry.path().string());
+    }
+    typed.edges.push_back(*std::move(edges));
+  }
+  if (error) return ErrnoStatus(error.value(), "list", raw + "relations");
+  std::ranges::sort(typed.edges, {}, &TypedParts::Edges::path);
+  return typed;
+}
 
 bool IsOgbFolder(const std::string& folder) {
   return !FirstFile(folder + "/raw/edge", kCsv).empty() ||

@@ -1,4 +1,4 @@
-// MAG240M and IGB: citations between papers, below processed/. Their other kinds of nodes stay out.
+// MAG240M and IGB: citations between papers, below processed/. Their other types of nodes stay out, unless all are asked for.
 //
 //   paper/node_feat.npy                       [N, D]; in IGB's large and full sets without a header
 //   paper/node_label.npy                      MAG240M's; IGB's are node_label_19.npy, node_label_2K.npy
@@ -58,7 +58,10 @@ Result<SourceParts> FindPaperParts(const std::string& folder, const SourceHints&
     if (edges.empty()) continue;
     parts.edges.assign(1, {"", edges});
     const std::string others = OtherRelations(processed, processed + name);
-    if (!others.empty()) LogInfo("{}: papers and their citations are imported, without {}", folder, others);
+    if (!others.empty()) {
+      LogInfo("{}: papers and their citations are imported, without {} (--types imports them)", folder,
+              others);
+    }
   }
   if (parts.edges.empty() && hints.edges.empty()) {
     return MakeStatus(Code::kNotFound,
@@ -72,6 +75,19 @@ Result<SourceParts> FindPaperParts(const std::string& folder, const SourceHints&
     parts.train = parts.valid = parts.test = FirstFile(folder + "/split_dict", {".pt"});
   }
   return parts;
+}
+
+Result<TypedParts> FindTypedPaperParts(const std::string& folder, const SourceHints& hints) {
+  QUARRY_TRY(TypedParts typed, FindTypedParts(folder + "/processed"));
+  const auto papers = std::ranges::find(typed.nodes, std::string("paper"), &TypedParts::Nodes::name);
+  if (papers == typed.nodes.end()) {
+    return MakeStatus(Code::kNotFound, "{}/processed: no edges of papers were found", folder);
+  }
+  QUARRY_TRY(papers->parts.labels, FindLabels(folder + "/processed/paper", hints));
+  if (!hints.labels.empty()) papers->parts.labels = hints.labels;
+  const std::string splits = FirstFile(folder + "/split_dict", {".pt"});
+  papers->parts.train = papers->parts.valid = papers->parts.test = splits;
+  return typed;
 }
 
 }  // namespace quarry

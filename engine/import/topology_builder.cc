@@ -23,7 +23,7 @@ constexpr uint64_t kFixedBytes = 8 * kMiB;
 // What is sorted, from the most significant end: list (the node whose neighbors these are) and neighbor, 32
 // bits each. A graph with several relations or with weights adds the relation (31), whether it is the
 // reverse that was added to an edge (1), and the bits of the weight (32). What a graph lacks is 0, and
-// costs the sort nothing.
+// costs the sort nothing. Where lists are by relation, it stands before the neighbor.
 struct KeyParts {
   NodeId list = 0;
   NodeId neighbor = 0;
@@ -36,22 +36,29 @@ template <typename Key>
 constexpr bool kAttributed = sizeof(Key) > sizeof(uint64_t);
 
 template <typename Key>
-Key Pack(const KeyParts& parts) {
+Key Pack(const KeyParts& parts, bool by_relation) {
   const Key pair = Key{parts.list} << 32 | parts.neighbor;
   if constexpr (kAttributed<Key>) {
-    const Key kind = pair << 32 | parts.relation << 1 | static_cast<uint32_t>(parts.reverse);
-    return kind << 32 | std::bit_cast<uint32_t>(parts.weight);
+    const Key edge = by_relation ? (Key{parts.list} << 31 | parts.relation) << 32 | parts.neighbor
+                                 : pair << 31 | parts.relation;
+    return (edge << 1 | static_cast<uint32_t>(parts.reverse)) << 32 | std::bit_cast<uint32_t>(parts.weight);
   }
   return pair;
 }
 
 template <typename Key>
-KeyParts Unpack(Key key) {
+KeyParts Unpack(Key key, bool by_relation) {
   KeyParts parts;
   if constexpr (kAttributed<Key>) {
     const auto low = static_cast<uint64_t>(key);
     parts.weight = std::bit_cast<float>(static_cast<uint32_t>(low));
     parts.reverse = (low >> 32 & 1) != 0;
+    if (by_relation) {
+      parts.neighbor = static_cast<NodeId>(key >> 33);
+      parts.relation = static_cast<uint32_t>(key >> 65) & 0x7fffffff;
+      parts.list = static_cast<NodeId>(key >> 96);
+      return parts;
+    }
     parts.relation = static_cast<uint32_t>(low >> 33);
     key >>= 64;
   }
@@ -65,7 +72,8 @@ KeyParts Unpack(Key key) {
 // ways keeps its two weights. REQUIRES: lists are those of CSC (from which those of CSR are made).
 class WeightSums {
  public:
-  explicit WeightSums(ExternalSorter<uint128_t>& sorter) : sorter_(sorter), keys_(kBatchKeys) {}
+  WeightSums(ExternalSorter<uint128_t>& sorter, bool by_relation)
+      : sorter_(sorter), by_relation_(by_relation), keys_(kBatchKeys) {}
 
   Result<size_t> Read(std::span<uint128_t> out) {
     size_t filled = 0;
@@ -73,10 +81,10 @@ class WeightSums {
       QUARRY_TRY(const bool more, Look());
       if (!more) break;
       const uint128_t kind = keys_[at_] >> 33;  // all but whether it is a reverse, and the weight
-      KeyParts sum = Unpack(keys_[at_]);
+      KeyParts sum = Unpack(keys_[at_], by_relation_);
       double weight = 0;
       for (bool same = true; same;) {
-        const KeyParts next = Unpack(keys_[at_++]);
+        const KeyParts next = Unpack(keys_[at_++], by_relation_);
         if (next.reverse == sum.reverse) weight += double{next.weight};
         QUARRY_TRY(same, Look());
         same = same && keys_[at_] >> 33 == kind;
@@ -90,7 +98,7 @@ class WeightSums {
             sum.neighbor, sum.list, weight);
       }
       sum.reverse = false;
-      out[filled++] = Pack<uint128_t>(sum);
+      out[filled++] = Pack<uint128_t>(sum, by_relation_);
     }
     return filled;
   }
@@ -106,6 +114,7 @@ class WeightSums {
   }
 
   ExternalSorter<uint128_t>& sorter_;
+  const bool by_relation_;
   std::vector<uint128_t> keys_;
   size_t at_ = 0;
   size_t count_ = 0;
@@ -170,6 +179,7 @@ class Builder final : public TopologyBuilder {
                                       .deduplicate = deduplicate_ && !options.weighted};
     by_destination_ = std::make_unique<ExternalSorter<Key>>(backend, sort);
     if (options.csr) by_source_ = std::make_unique<ExternalSorter<Key>>(backend, sort);
+    if (options.by_relation) relation_edges_.resize(options.relation_count);
     keys_.reserve(2 * kBatchKeys);
   }
 
@@ -186,11 +196,11 @@ class Builder final : public TopologyBuilder {
                        .neighbor = static_cast<NodeId>(edge.source),
                        .relation = relation};
         if (options_.weighted) parts.weight = weights.empty() ? 1.0f : weights[i];
-        keys_.push_back(Pack<Key>(parts));
+        keys_.push_back(Pack<Key>(parts, options_.by_relation));
         if (!options_.undirected) continue;
         std::swap(parts.list, parts.neighbor);
         parts.reverse = options_.weighted;  // else equal keys would not be equal
-        keys_.push_back(Pack<Key>(parts));
+        keys_.push_back(Pack<Key>(parts, options_.by_relation));
       }
       assert(id_max_ < kNodeCountMax);
       added_edges_ += keys_.size();
@@ -200,6 +210,7 @@ class Builder final : public TopologyBuilder {
   }
   uint64_t node_count_min() const override { return added_edges_ == 0 ? 0 : id_max_ + 1; }
   uint64_t added_edges() const override { return added_edges_; }
+  std::span<const uint64_t> relation_edges() const override { return relation_edges_; }
 
   Result<TopologyRecord> Finish(const std::string& path, uint64_t node_count,
                                 std::span<const std::byte, 16> database_id, uint64_t generation,
@@ -230,6 +241,7 @@ class Builder final : public TopologyBuilder {
                           .deduplicated = deduplicate_ && options_.relation_count == 1,
                           .undirected = options_.undirected,
                           .weighted = options_.weighted,
+                          .by_relation = options_.by_relation,
                           .file_bytes = file_bytes};
   }
 
@@ -257,11 +269,14 @@ class Builder final : public TopologyBuilder {
       QUARRY_TRY(const size_t n, source(keys));
       if (n == 0) break;
       for (size_t i = 0; i < n; i++) {
-        const KeyParts parts = Unpack<Key>(keys[i]);
+        const KeyParts parts = Unpack<Key>(keys[i], options_.by_relation);
         QUARRY_RETURN_IF_ERROR(lists.Reach(parts.list, written + i));
         neighbors[i] = parts.neighbor;
         relation_ids[i] = parts.relation;
         edge_weights[i] = parts.weight;
+      }
+      if (options_.by_relation && side == Adjacency::kCsc) {
+        for (const uint32_t relation : std::span(relation_ids).first(n)) ++relation_edges_[relation];
       }
       QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(neighbors).first(n))));
       if (options_.relation_count > 1) {
@@ -290,7 +305,9 @@ class Builder final : public TopologyBuilder {
   KeySource SourceOf(ExternalSorter<Key>& sorter) const {
     if constexpr (kAttributed<Key>) {
       if (deduplicate_ && options_.weighted && &sorter == by_destination_.get()) {
-        return [sums = std::make_shared<WeightSums>(sorter)](std::span<Key> out) { return sums->Read(out); };
+        return [sums = std::make_shared<WeightSums>(sorter, options_.by_relation)](std::span<Key> out) {
+          return sums->Read(out);
+        };
       }
     }
     return [&sorter](std::span<Key> out) { return sorter.Read(out); };
@@ -298,9 +315,9 @@ class Builder final : public TopologyBuilder {
 
   Status Transpose(std::span<Key> keys) {
     for (Key& key : keys) {
-      KeyParts parts = Unpack<Key>(key);
+      KeyParts parts = Unpack<Key>(key, options_.by_relation);
       std::swap(parts.list, parts.neighbor);
-      key = Pack<Key>(parts);
+      key = Pack<Key>(parts, options_.by_relation);
     }
     return by_source_->Add(keys);
   }
@@ -317,6 +334,7 @@ class Builder final : public TopologyBuilder {
   std::unique_ptr<ExternalSorter<Key>> by_destination_;
   std::unique_ptr<ExternalSorter<Key>> by_source_;  // CSR only
   std::vector<Key> keys_;
+  std::vector<uint64_t> relation_edges_;
   uint64_t added_edges_ = 0;
   uint64_t id_max_ = 0;
 };

@@ -34,6 +34,12 @@ RowTarget RowTarget::In(FeatureBuffer& buffer, DeviceRows* on_device) {
           .on_device = on_device};
 }
 
+uint64_t Extractor::StagingBytesMin(const RowSources& rows) {
+  uint64_t bytes = kRequestBytesMax;
+  for (const RowSource& source : rows.sources()) bytes = std::max(bytes, StagingBytesMin(*source.table));
+  return bytes;
+}
+
 uint64_t Extractor::StagingBytesMin(const FeatureTable& table) {
   // A cell may begin and end within a block.
   const uint64_t cell = table.geometry().cell_bytes() + 2 * uint64_t{table.block_bytes()};
@@ -48,11 +54,34 @@ uint64_t Extractor::ScratchBytes(uint64_t batch_nodes_max) {
   return batch_nodes_max * per_node + (kWindowRows + 2 * kAnnounceRows) * per_window_row;
 }
 
+uint64_t Extractor::ScratchBytes(uint64_t batch_nodes_max, const RowSources& rows) {
+  const uint64_t all_keys = rows.types().empty() ? 0 : batch_nodes_max * sizeof(uint64_t);
+  return ScratchBytes(batch_nodes_max) + all_keys;
+}
+
 Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const FeatureTable& table,
                                                    const ExtractorOptions& options) {
-  assert(options.staging_bytes >= StagingBytesMin(table) && options.io_depth > 0);
+  assert(options.staging_bytes >= StagingBytesMin(table));
+  const uint64_t rows = table.geometry().row_count;
+  return MakeOf(backend, {{0, rows, &table, options.overlay}}, rows, options);
+}
+
+Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const RowSources& rows,
+                                                   const ExtractorOptions& options) {
+  assert(options.staging_bytes >= StagingBytesMin(rows) && options.overlay == nullptr);
+  std::vector<Part> parts;
+  for (const RowSource& source : rows.sources()) {
+    parts.push_back({source.first, source.end, source.table.get(), source.overlay.get()});
+  }
+  return MakeOf(backend, std::move(parts), rows.node_count(), options);
+}
+
+Result<std::unique_ptr<Extractor>> Extractor::MakeOf(IoBackend& backend, std::vector<Part> parts,
+                                                     uint64_t node_count, const ExtractorOptions& options) {
+  assert(options.io_depth > 0);
   QUARRY_TRY(IoBuffer staging, IoBuffer::Allocate(options.staging_bytes));
-  return std::unique_ptr<Extractor>(new Extractor(backend, table, options, std::move(staging)));
+  return std::unique_ptr<Extractor>(
+      new Extractor(backend, std::move(parts), node_count, options, std::move(staging)));
 }
 
 // Misses become keys (node << 32 | slot) sorted by node, which is the order of the file: neighbouring rows
@@ -70,19 +99,51 @@ Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
   }
   keys_.clear();
   for (const uint32_t p : misses) keys_.push_back(uint64_t{nodes[p]} << 32 | slots[p]);
-  RadixSortByKey(keys_, table_.geometry().row_count, sort_scratch_);
-  planned_keys_ = next_read_ = 0;
-  reads_.clear();
+  RadixSortByKey(keys_, node_count_, sort_scratch_);
   loaded_.clear();
 
-  Status status = TakeOverlaid(target);
-  if (status.ok()) status = LoadSorted(target, cancelled, stats);
+  const bool one_table = parts_.size() == 1 && parts_[0].first == 0 && parts_[0].end == node_count_;
+  const Status status =
+      one_table ? LoadPart(parts_[0], target, cancelled, stats) : LoadParts(target, cancelled, stats);
   if (!status.ok()) {
     ring_->Drain();
     ring_.reset();
   }
   const Status delivered = Deliver(target);
   return status.ok() ? delivered : status;
+}
+
+// Loads the rows of keys_, whose nodes are rows of the part.
+Status Extractor::LoadPart(const Part& part, const RowTarget& target, const std::atomic<bool>& cancelled,
+                           LoadStats& stats) {
+  table_ = part.table;
+  overlay_ = part.overlay;
+  planned_keys_ = next_read_ = 0;
+  reads_.clear();
+  stats.useful_bytes += keys_.size() * table_->geometry().row_bytes;
+  QUARRY_RETURN_IF_ERROR(TakeOverlaid(target));
+  return LoadSorted(target, cancelled, stats);
+}
+
+// Table by table. Nodes of no table have no row, and nobody has to wait for it.
+Status Extractor::LoadParts(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats) {
+  all_keys_.swap(keys_);
+  auto key = all_keys_.begin();
+  const auto until = [&](uint64_t node) {
+    const auto end = node > 0xffffffff ? all_keys_.end() : std::lower_bound(key, all_keys_.end(), node << 32);
+    return std::span(std::exchange(key, end), end);
+  };
+  const auto skip_to = [&](uint64_t node) {
+    for (const uint64_t skipped : until(node)) loaded_.push_back(static_cast<uint32_t>(skipped));
+  };
+  for (const Part& part : parts_) {
+    skip_to(part.first);
+    keys_.clear();
+    for (const uint64_t of_part : until(part.end)) keys_.push_back(of_part - (part.first << 32));
+    QUARRY_RETURN_IF_ERROR(LoadPart(part, target, cancelled, stats));
+  }
+  skip_to(node_count_);
+  return Status::Ok();
 }
 
 // Where the row of a slot is to be written next.
@@ -111,17 +172,17 @@ Status Extractor::Deliver(const RowTarget& target) {
 
 // Rows that the overlay has are not read from the table: their keys go.
 Status Extractor::TakeOverlaid(const RowTarget& target) {
-  if (options_.overlay == nullptr || options_.overlay->empty()) return Status::Ok();
+  if (overlay_ == nullptr || overlay_->empty()) return Status::Ok();
   touched_.clear();
   touched_keys_.clear();
   for (size_t i = 0; i < keys_.size(); ++i) {
-    if (!options_.overlay->Touched(keys_[i] >> 32)) continue;
+    if (!overlay_->Touched(keys_[i] >> 32)) continue;
     touched_.push_back(keys_[i] >> 32);
     touched_keys_.push_back(i);
   }
   constexpr uint64_t kTaken = ~uint64_t{0};
   Status placed;
-  QUARRY_RETURN_IF_ERROR(options_.overlay->Read(touched_, [&](size_t i, std::span<const std::byte> value) {
+  QUARRY_RETURN_IF_ERROR(overlay_->Read(touched_, [&](size_t i, std::span<const std::byte> value) {
     if (!placed.ok()) return;
     const auto slot = static_cast<uint32_t>(std::exchange(keys_[touched_keys_[i]], kTaken));
     Result<std::byte*> place = Place(slot, target);
@@ -158,7 +219,7 @@ Status Extractor::LoadSorted(const RowTarget& target, const std::atomic<bool>& c
 
 // Merges the next rows in order into requests.
 void Extractor::PlanWindow() {
-  const FeatureGeometry& geometry = table_.geometry();
+  const FeatureGeometry& geometry = table_->geometry();
   window_begin_ = planned_keys_;
   planned_keys_ = std::min(keys_.size(), window_begin_ + kWindowRows);
   ranges_.clear();
@@ -168,7 +229,7 @@ void Extractor::PlanWindow() {
   reads_.clear();
   next_read_ = 0;
   Coalesce(ranges_,
-           {.block_bytes = table_.block_bytes(),
+           {.block_bytes = table_->block_bytes(),
             .gap_bytes_max = options_.device.GapBytesMax(),
             .request_bytes_max = kRequestBytesMax},
            reads_);
@@ -194,7 +255,7 @@ Status Extractor::SubmitWhileRoom(LoadStats& stats) {
                     .first = static_cast<uint32_t>(window_begin_ + read.first),
                     .count = read.count,
                     .piece = *piece};
-    submits_.push_back({.file = &table_.file(),
+    submits_.push_back({.file = &table_->file(),
                         .offset = read.offset,
                         .bytes = read.bytes,
                         .buffer = staging_.data() + piece->offset,
@@ -208,7 +269,7 @@ Status Extractor::SubmitWhileRoom(LoadStats& stats) {
 // Verifies before it copies, so a slot never holds a row that did not verify. Keys ascend, so the rows of one
 // cell come one after another and the cell is verified once.
 Status Extractor::CopyRows(const Flight& flight, const RowTarget& target) {
-  const FeatureGeometry& geometry = table_.geometry();
+  const FeatureGeometry& geometry = table_->geometry();
   const std::byte* const bytes = staging_.data() + flight.piece.offset;
   uint64_t verified_cell = ~uint64_t{0};
   for (uint32_t i = flight.first; i < flight.first + flight.count; ++i) {
@@ -218,7 +279,7 @@ Status Extractor::CopyRows(const Flight& flight, const RowTarget& target) {
     if (cell != verified_cell) {  // several small rows share one
       const uint64_t begin = geometry.CellOffset(cell) - flight.offset;
       assert(begin + geometry.cell_bytes() <= flight.bytes);
-      QUARRY_RETURN_IF_ERROR(table_.VerifyCell(cell, {bytes + begin, geometry.cell_bytes()}));
+      QUARRY_RETURN_IF_ERROR(table_->VerifyCell(cell, {bytes + begin, geometry.cell_bytes()}));
       verified_cell = cell;
     }
     QUARRY_TRY(std::byte* const place, Place(slot, target));

@@ -5,7 +5,9 @@
 // than another request (coalesce.h). Requests stream through one ring: while some are in flight, rows that
 // have arrived are verified and copied into their slots.
 //
-// One thread at a time. The table outlives it.
+// Rows of several tables, of a type of nodes each, are read table by table.
+//
+// One thread at a time. The tables outlive it.
 #pragma once
 
 #include <atomic>
@@ -23,6 +25,7 @@
 #include "quarry/io/ring.h"
 #include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
+#include "row_sources.h"
 #include "staging_ring.h"
 
 namespace quarry {
@@ -37,7 +40,8 @@ struct ExtractorOptions {
 
 struct LoadStats {
   uint64_t requests = 0;
-  uint64_t bytes = 0;  // gaps and block rounding included
+  uint64_t bytes = 0;         // gaps and block rounding included
+  uint64_t useful_bytes = 0;  // of the rows that were asked for
 };
 
 // Where rows go: row `slot` at base + slot * row_stride.
@@ -58,9 +62,14 @@ class Extractor {
  public:
   // The least staging that one request of this table needs.
   static uint64_t StagingBytesMin(const FeatureTable& table);
+  static uint64_t StagingBytesMin(const RowSources& rows);
   // What an extractor holds beside its staging while it loads batches of up to `batch_nodes_max` input nodes.
   static uint64_t ScratchBytes(uint64_t batch_nodes_max);
+  static uint64_t ScratchBytes(uint64_t batch_nodes_max, const RowSources& rows);
   static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const FeatureTable& table,
+                                                 const ExtractorOptions& options);
+  // The same of the tables of a road, with their own overlays. Nodes without a row have whatever is in their slots.
+  static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const RowSources& rows,
                                                  const ExtractorOptions& options);
 
   // Loads the row of nodes[p], as the overlay or else the table has it, into slots[p] of `target` for each p
@@ -80,13 +89,28 @@ class Extractor {
     StagingRing::Piece piece;
   };
 
-  Extractor(IoBackend& backend, const FeatureTable& table, const ExtractorOptions& options, IoBuffer staging)
+  // A table, and the nodes whose rows it has.
+  struct Part {
+    uint64_t first;
+    uint64_t end;
+    const FeatureTable* table;
+    const RowOverlay* overlay;
+  };
+
+  Extractor(IoBackend& backend, std::vector<Part> parts, uint64_t node_count, const ExtractorOptions& options,
+            IoBuffer staging)
       : backend_(backend),
-        table_(table),
+        parts_(std::move(parts)),
+        node_count_(node_count),
         options_(options),
         staging_(std::move(staging)),
         staging_ring_(staging_.size()) {}
 
+  static Result<std::unique_ptr<Extractor>> MakeOf(IoBackend& backend, std::vector<Part> parts,
+                                                   uint64_t node_count, const ExtractorOptions& options);
+  Status LoadParts(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats);
+  Status LoadPart(const Part& part, const RowTarget& target, const std::atomic<bool>& cancelled,
+                  LoadStats& stats);
   Status TakeOverlaid(const RowTarget& target);
   Status LoadSorted(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats);
   void PlanWindow();
@@ -96,13 +120,17 @@ class Extractor {
   Status Deliver(const RowTarget& target);
 
   IoBackend& backend_;
-  const FeatureTable& table_;
+  const std::vector<Part> parts_;  // ascending
+  const uint64_t node_count_;
   const ExtractorOptions options_;
   const IoBuffer staging_;
   StagingRing staging_ring_;
   std::unique_ptr<IoRing> ring_;  // made anew after an error
 
-  std::vector<uint64_t> keys_;  // node << 32 | slot, ascending
+  const FeatureTable* table_ = nullptr;  // whose rows are being read
+  const RowOverlay* overlay_ = nullptr;  // and what is newer; null: nothing
+  std::vector<uint64_t> keys_;           // row << 32 | slot, ascending
+  std::vector<uint64_t> all_keys_;       // node << 32 | slot, where there are several tables
   std::vector<uint64_t> sort_scratch_;
   size_t planned_keys_ = 0;  // keys_[0, planned_keys_) have requests in reads_
   std::vector<ByteRange> ranges_;

@@ -26,7 +26,8 @@ struct Frame {
 
 // What a stream's frames have in common; it outlives them.
 struct FrameOwner {
-  FeatureView rows;  // where those of all batches lie; slots are the frame's
+  FeatureView rows;                          // where those of all batches lie; slots are the frame's
+  std::span<const TypeRows> type_rows = {};  // where they are of several tables
   BoundedQueue<std::unique_ptr<Frame>>& back;
   std::atomic<uint64_t> held{0};  // frames that the consumer has
 
@@ -57,6 +58,7 @@ class HeldFrame {
     view.index = hold->number_;
     view.labels = hold->frame_->labels;
     view.features = hold->owner_.rows;
+    view.type_rows = hold->owner_.type_rows;
     DeviceBatch* const on_device = hold->frame_->on_device.get();
     if (on_device == nullptr) view.features.slots = hold->frame_->slots;
     ++stats.batches;

@@ -18,7 +18,9 @@
 #include "quarry/cache/neighbor_cache.h"
 #include "quarry/io/device.h"
 #include "quarry/sampling/seed_order.h"
+#include "quarry/sampling/typed_lists.h"
 #include "quarry/storage/node_properties.h"
+#include "row_sources.h"
 #include "scattered_place.h"
 
 namespace quarry {
@@ -41,7 +43,8 @@ constexpr uint64_t kFlightMarginPercent = 3;
 // What an entry of a block takes while it is sampled: a neighbor, a node, its place in a hash table at a
 // quarter of its load; arrays that grow are there twice.
 constexpr uint64_t kProbedEntryBytes = 64;
-constexpr uint64_t kProbedEdgeIdBytes = 16;  // beside it, where edge ids are asked for
+constexpr uint64_t kProbedEdgeIdBytes = 16;   // beside it, where edge ids are asked for
+constexpr uint64_t kProbedRelationBytes = 4;  // and where fanouts are by type of edges
 // What probing may take of the memory beside a budget that is small: the least that would do is then known,
 // and can be told.
 constexpr uint64_t kProbedBytesAnyway = 8 * kMiB;
@@ -57,7 +60,7 @@ class LiveRoadImpl final : public LiveRoad {
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
   std::span<const int64_t> labels() const override { return properties_.labels; }
   std::vector<NodeId> SplitNodes(Split split) const override { return properties_.SplitNodes(split); }
-  uint32_t feature_dim() const override { return static_cast<uint32_t>(table_->geometry().dim); }
+  uint32_t feature_dim() const override { return typed() ? 0 : static_cast<uint32_t>(rows_.widest().dim); }
   const LiveRoadPlan& plan() const override { return plan_; }
   Result<RoadProbe> ProbeTraining(uint32_t batches) override;
   LiveRoadNeed NeedWith(uint64_t cache_bytes) const override;
@@ -65,7 +68,6 @@ class LiveRoadImpl final : public LiveRoad {
                                   uint64_t cache_bytes) const override;
 
  private:
-  Status CheckOptions() const;
   Status CheckWanted() const;
   Status OpenBase();
   Status OpenTopology();
@@ -73,11 +75,14 @@ class LiveRoadImpl final : public LiveRoad {
   Status MeasureTableDevice();
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe(bool may_load);
+  bool typed() const { return !options_.spec.relation_fanouts.empty(); }
   uint64_t ProbedEntryBytes() const {
-    return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0);
+    return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0) +
+           (typed() ? kProbedRelationBytes : 0);
   }
   uint64_t EdgeBytes() const {  // of a block
-    return sizeof(uint32_t) + (options_.spec.edge_ids ? sizeof(uint64_t) : 0);
+    return sizeof(uint32_t) + (options_.spec.edge_ids ? sizeof(uint64_t) : 0) +
+           (typed() ? sizeof(uint16_t) : 0);
   }
   Status LoadIndices();
   Status Allocate(const BatchProbe& probe);
@@ -96,10 +101,10 @@ class LiveRoadImpl final : public LiveRoad {
   MemoryBudget::Reservation overlay_reservation_;
   MemoryBudget::Reservation reservation_;  // everything else
   std::shared_ptr<const Snapshot> snapshot_;
-  std::unique_ptr<FeatureTable> table_;
-  std::unique_ptr<RowOverlay> overlay_;  // the table's, in the road's snapshot
+  RowSources rows_;
   DeviceProfile device_;
   std::unique_ptr<Topology> topology_;
+  std::unique_ptr<TypedLists> types_;  // null: fanouts are not by type
   bool indices_loaded_ = false;
   NodeProperties properties_;
   std::unique_ptr<NeighborCache> neighbor_caches_[2];
@@ -119,32 +124,14 @@ class LiveRoadImpl final : public LiveRoad {
       pass_;  // destroyed first, so that a stream that outlives the road is found before what it reads is gone
 };
 
-Status LiveRoadImpl::CheckOptions() const {
-  QUARRY_RETURN_IF_ERROR(CheckGivesScatteredRows(store_.backend()));
-  if (options_.spec.batch_size == 0)
-    return Status(Code::kUsage, "batch size 0: a batch needs at least one seed");
-  if (options_.spec.seed_order != SeedOrder::kRandom) {
-    return Status(Code::kUsage, "a live road takes its seeds in random order; others are planned: layouts");
-  }
-  if (options_.sampler_threads == 0 || options_.extractor_threads == 0) {
-    return Status(Code::kUsage,
-                  "0 threads for a stage: the live road needs a sampler and an extractor at least");
-  }
-  if (options_.io_depth == 0) return Status(Code::kUsage, "an I/O depth of 0: at least 1 is needed");
-  if (SamplesOnDevice(options_) && options_.topology_placement == LiveRoadOptions::TopologyPlacement::kDisk) {
-    return Status(Code::kUsage,
-                  "lists that stay on disk are not sampled on a device: leave one of the two out");
-  }
-  return Status::Ok();
-}
-
 Status LiveRoadImpl::CheckWanted() const {
   return options_.stop.stop_requested() ? Status(Code::kCancelled, "the road is not wanted any more")
                                         : Status::Ok();
 }
 
 Status LiveRoadImpl::OpenAll() {
-  QUARRY_RETURN_IF_ERROR(CheckOptions());
+  QUARRY_RETURN_IF_ERROR(CheckGivesScatteredRows(store_.backend()));
+  QUARRY_RETURN_IF_ERROR(CheckLiveOptions(options_));
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_RETURN_IF_ERROR(MeasureTableDevice());
   QUARRY_RETURN_IF_ERROR(CheckWanted());
@@ -154,7 +141,8 @@ Status LiveRoadImpl::OpenAll() {
 }
 
 Result<LiveRoadNeed> LiveRoadImpl::Measure() {
-  QUARRY_RETURN_IF_ERROR(CheckOptions());
+  QUARRY_RETURN_IF_ERROR(CheckGivesScatteredRows(store_.backend()));
+  QUARRY_RETURN_IF_ERROR(CheckLiveOptions(options_));
   QUARRY_RETURN_IF_ERROR(OpenBase());
   QUARRY_TRY(probe_, Probe(/*may_load=*/false));  // the batches are the same wherever the lists lie
   return NeedWith(options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes);
@@ -187,12 +175,8 @@ Result<LiveRoadPlan> LiveRoadImpl::DivideWith(LiveRoadOptions::TopologyPlacement
 // What OpenBase will hold, told by the manifest alone: it is reserved before anything is read.
 Result<uint64_t> LiveRoadImpl::ResidentBytes() const {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
-  uint64_t bytes = 0;
-  if (const TableRecord* record = manifest->FindTable(options_.spec.feature_table)) {
-    QUARRY_TRY(const FeatureGeometry geometry,
-               FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
-    bytes += geometry.cell_count() * sizeof(uint32_t);
-  }
+  QUARRY_TRY(uint64_t bytes, RowSources::ResidentBytes(*manifest, options_.spec));
+  if (typed()) bytes += TypedLists::Bytes(*manifest);
   if (const TopologyRecord* record = manifest->FindTopology(options_.spec.topology)) {
     bytes += NeighborSampler::ResidentBytes(*record, options_.spec);
   }
@@ -207,17 +191,19 @@ Status LiveRoadImpl::OpenBase() {
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
              budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
-  QUARRY_TRY(table_, store_.OpenTable(*snapshot_, options_.spec.feature_table));
+  QUARRY_TRY(rows_, RowSources::Open(store_, *snapshot_, options_.spec));
   QUARRY_RETURN_IF_ERROR(OpenTopology());
-  const FeatureGeometry& geometry = table_->geometry();
-  if (geometry.row_count < topology_->node_count()) {
+  if (rows_.node_count() < topology_->node_count()) {
     return MakeStatus(Code::kInvalidArgument, "{}: {} feature rows for the {} nodes of topology '{}'",
-                      table_->file().path(), geometry.row_count, topology_->node_count(),
+                      rows_.largest()->file().path(), rows_.node_count(), topology_->node_count(),
                       options_.spec.topology);
   }
   if (topology_->node_count() == 0) {
     return MakeStatus(Code::kInvalidArgument, "{}: topology '{}' has no nodes", topology_->file().path(),
                       options_.spec.topology);
+  }
+  if (typed()) {
+    QUARRY_TRY(types_, TypedLists::Load(store_, budget_, *store_.manifest(), *topology_));
   }
   return OpenSnapshot();
 }
@@ -232,8 +218,8 @@ Status LiveRoadImpl::OpenTopology() {
 // Rows and labels are those of one snapshot for as long as the road is open, so no buffer ever grows stale.
 Status LiveRoadImpl::OpenSnapshot() {
   QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count(), snapshot_));
-  QUARRY_TRY(overlay_, store_.OpenOverlay(options_.spec.feature_table, snapshot_));
-  QUARRY_TRY(overlay_reservation_, budget_.Reserve(overlay_->resident_bytes(), "the bitmap of changed rows"));
+  QUARRY_TRY(const uint64_t overlay_bytes, rows_.OpenOverlays(store_, snapshot_));
+  QUARRY_TRY(overlay_reservation_, budget_.Reserve(overlay_bytes, "the bitmap of changed rows"));
   return Status::Ok();
 }
 
@@ -243,10 +229,10 @@ Status LiveRoadImpl::MeasureTableDevice() {
   const std::optional<DeviceRecord>& stored = manifest->device;
   if (stored) device_ = {stored->random_reads_per_second, stored->sequential_bytes_per_second};
   if (options_.device) device_ = *options_.device;
-  if (stored || options_.device || table_->geometry().data_bytes() < kMeasuredTableBytes) return Status::Ok();
+  if (stored || options_.device || rows_.data_bytes() < kMeasuredTableBytes) return Status::Ok();
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(kMeasureBytes, "measuring the device"));
-  const Result<DeviceProfile> measured = MeasureDevice(store_.backend(), table_->file());
+  const Result<DeviceProfile> measured = MeasureDevice(store_.backend(), rows_.largest()->file());
   if (measured.ok()) device_ = *measured;
   // A file system without direct reads cannot be measured; the default does.
   return measured.status().code() == Code::kUnsupported ? Status::Ok() : measured.status();
@@ -294,6 +280,7 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
   if (in_memory) QUARRY_RETURN_IF_ERROR(LoadIndices());
 
   source_ = {.topology = topology_.get(),
+             .types = types_.get(),
              .direction = options_.spec.direction,
              .backend = &store_.backend(),
              .io_depth = options_.io_depth,
@@ -314,14 +301,14 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
 }
 
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
-  const uint64_t node_count = table_->geometry().row_count;
+  const uint64_t node_count = rows_.node_count();
   MemoryDemand demand;
   demand.resident_bytes = resident_bytes() + seeds_max_ * sizeof(NodeId);
   demand.available_bytes = budget_.available_bytes() + resident_bytes();
   demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
   demand.indices_bytes = indices_bytes();
   demand.node_count = node_count;
-  demand.slot_bytes = SlotBytes(options_, table_->geometry());
+  demand.slot_bytes = SlotBytes(options_, rows_.widest());
   demand.cache_bytes = options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes;
   demand.cache_takes_what_is_left = options_.cache_takes_what_is_left;
   const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
@@ -338,11 +325,10 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
       NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true, options_.spec);
   demand.disk_sampler_bytes =
       NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, false, options_.spec);
-  demand.extractor_bytes = Extractor::ScratchBytes(nodes_max);
-  demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(*table_), 2 * kMiB);
-  demand.staging_bytes =
-      std::clamp(RoundUp(table_->geometry().data_bytes(), 2 * kMiB), demand.staging_bytes_min,
-                 std::max(kLiveStagingBytes, demand.staging_bytes_min));
+  demand.extractor_bytes = Extractor::ScratchBytes(nodes_max, rows_);
+  demand.staging_bytes_min = RoundUp(Extractor::StagingBytesMin(rows_), 2 * kMiB);
+  demand.staging_bytes = std::clamp(RoundUp(rows_.data_bytes(), 2 * kMiB), demand.staging_bytes_min,
+                                    std::max(kLiveStagingBytes, demand.staging_bytes_min));
   demand.sampler_threads = options_.sampler_threads;
   demand.extractor_threads = options_.extractor_threads;
   demand.placement = options_.topology_placement;
@@ -350,7 +336,7 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
     demand.placement = LiveRoadOptions::TopologyPlacement::kMemory;
     demand.memory_sampler_bytes = NeedOfLiveSampler(options_, *topology_).pinned_bytes;
   }
-  demand.device = DeviceDemandOf(options_, table_->geometry(), nodes_max, edges_max,
+  demand.device = DeviceDemandOf(options_, rows_.widest(), nodes_max, edges_max,
                                  SamplingDeviceBytes(options_, *topology_));
   return demand;
 }
@@ -372,11 +358,10 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
     QUARRY_TRY(gpu_, LiveDevice::Make(DeviceOptionsOf(demand, plan_)));
   }
   for (unsigned i = 0; i < options_.extractor_threads; ++i) {
-    QUARRY_TRY(std::unique_ptr<Extractor> extractor, Extractor::Make(store_.backend(), *table_,
-                                                                     {.overlay = overlay_.get(),
-                                                                      .io_depth = options_.io_depth,
-                                                                      .staging_bytes = plan_.staging_bytes,
-                                                                      .device = device_}));
+    QUARRY_TRY(std::unique_ptr<Extractor> extractor,
+               Extractor::Make(
+                   store_.backend(), rows_,
+                   {.io_depth = options_.io_depth, .staging_bytes = plan_.staging_bytes, .device = device_}));
     extractors_.push_back(std::move(extractor));
   }
   LogLine(options_.tells_plan ? LogLevel::kInfo : LogLevel::kDebug, plan_.ToString());
@@ -445,7 +430,8 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
 // Before the first pass that would bring in most of the table, where the buffer has room for all of it. Row by row that
 // took 4 GiB of reads for half a GiB of rows.
 Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
-  const FeatureGeometry& geometry = table_->geometry();
+  if (typed()) return Status::Ok();  // a scan of several tables is not priced
+  const FeatureGeometry& geometry = rows_.widest();
   if (filled_ || plan_.retained_max < geometry.row_count) return Status::Ok();
   const uint64_t batches = CeilDiv(pass.seeds.size(), uint64_t{options_.spec.batch_size});
   if (!ScanPays(device_, DistinctNodes(probe_, batches, geometry.row_count), geometry.data_bytes())) {
@@ -463,7 +449,7 @@ Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
 Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   QUARRY_RETURN_IF_ERROR(pass_.Check());
   if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass);
-  LiveResources resources{.table = table_.get(),
+  LiveResources resources{.rows = &rows_,
                           .buffer = buffer_.get(),
                           .device = gpu_.get(),
                           .samplers = samplers_,

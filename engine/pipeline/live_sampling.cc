@@ -6,6 +6,28 @@
 
 namespace quarry {
 
+Status CheckLiveOptions(const LiveRoadOptions& options) {
+  if (options.spec.batch_size == 0)
+    return Status(Code::kUsage, "batch size 0: a batch needs at least one seed");
+  if (options.spec.seed_order != SeedOrder::kRandom) {
+    return Status(Code::kUsage, "a live road takes its seeds in random order; others are planned: layouts");
+  }
+  if (options.sampler_threads == 0 || options.extractor_threads == 0) {
+    return Status(Code::kUsage,
+                  "0 threads for a stage: the live road needs a sampler and an extractor at least");
+  }
+  if (!options.spec.relation_fanouts.empty() && (options.gpu.device != nullptr || SamplesOnDevice(options))) {
+    return Status(Code::kUnsupported,
+                  "fanouts by type of edges: batches are sampled by the processor, to memory");
+  }
+  if (options.io_depth == 0) return Status(Code::kUsage, "an I/O depth of 0: at least 1 is needed");
+  if (SamplesOnDevice(options) && options.topology_placement == LiveRoadOptions::TopologyPlacement::kDisk) {
+    return Status(Code::kUsage,
+                  "lists that stay on disk are not sampled on a device: leave one of the two out");
+  }
+  return Status::Ok();
+}
+
 DeviceSamplerNeed NeedOfLiveSampler(const LiveRoadOptions& options, const Topology& topology) {
   return NeedOfDeviceSampler(topology.node_count(), options.spec, options.spec.batch_size);
 }

@@ -15,6 +15,8 @@ namespace quarry {
 inline bool SamplesOnDevice(const LiveRoadOptions& options) {
   return options.sampling.device != nullptr && options.sampling.samples;
 }
+// kUsage and kUnsupported for options that no live road has, whatever the database.
+Status CheckLiveOptions(const LiveRoadOptions& options);
 // What each sampler takes there.
 DeviceSamplerNeed NeedOfLiveSampler(const LiveRoadOptions& options, const Topology& topology);
 // How much of the device's memory lists and all samplers take; 0 where processors sample.

@@ -20,8 +20,11 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
       released_(resources.frame_count),
       owner_{.rows = {.rows = resources.buffer->rows(),
                       .stride_bytes = resources.device == nullptr ? resources.buffer->slot_bytes() : 0,
-                      .element_type = resources.table->geometry().element_type,
-                      .dim = static_cast<uint32_t>(resources.table->geometry().dim)},
+                      .element_type = resources.rows->widest().element_type,
+                      .dim = resources.rows->types().empty()
+                                 ? static_cast<uint32_t>(resources.rows->widest().dim)
+                                 : 0},
+             .type_rows = resources.rows->types(),
              .back = released_},
       sampled_(batch_count_, options_.ordered),
       ready_(batch_count_, options_.ordered) {
@@ -33,6 +36,8 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
     frame->block.nodes.reserve(resources_.batch_nodes_max);
     frame->block.indices.reserve(resources_.batch_edges_max);
     if (resources_.spec->edge_ids) frame->block.edge_ids.reserve(resources_.batch_edges_max);
+    if (!resources_.spec->relation_fanouts.empty())
+      frame->block.relations.reserve(resources_.batch_edges_max);
     frame->slots.reserve(resources_.batch_nodes_max);
     frames_.Push(std::move(frame));
   }
@@ -203,6 +208,7 @@ Status LiveStream::LoadRows(Extractor& extractor, const Frame& frame, Extraction
     MutexLock lock(mutex_);
     stats_.feature_bytes_read += load.bytes;
     stats_.read_requests += load.requests;
+    stats_.bytes_useful += load.useful_bytes;
   }
   QUARRY_RETURN_IF_ERROR(status);
   for (uint32_t& position : extraction.waits) position = frame.slots[position];
@@ -226,8 +232,11 @@ StreamStats LiveStream::stats() const {
   StreamStats stats = stats_;
   stats.cache_lookups = now.lookups - then.lookups;
   stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
-  stats.bytes_useful =
-      (now.misses - then.misses + resources_.filled_rows) * resources_.table->geometry().row_bytes;
+  // Of rows of one table, those that are under way count, too.
+  if (resources_.rows->types().empty()) {
+    stats.bytes_useful =
+        (now.misses - then.misses + resources_.filled_rows) * resources_.rows->widest().row_bytes;
+  }
   if (resources_.device != nullptr) {
     stats.device_bytes = resources_.device->sent_bytes() - resources_.device_bytes;
     stats.device_hits = stats.cache_hits;

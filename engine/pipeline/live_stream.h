@@ -39,7 +39,7 @@ namespace quarry {
 
 // What a pass works with; owned by the road, which outlives it. One pass at a time.
 struct LiveResources {
-  const FeatureTable* table = nullptr;
+  const RowSources* rows = nullptr;
   FeatureBuffer* buffer = nullptr;
   LiveDevice* device = nullptr;  // that has the buffer's rows; null: they are in memory
   std::span<const std::unique_ptr<NeighborSampler>> samplers;

@@ -234,7 +234,9 @@ Result<std::unique_ptr<NeighborSampler>> MakeDeviceSampler(const DeviceLists& li
   if (!spec.DrawsPlainly()) {
     return MakeStatus(Code::kUnsupported,
                       "the device draws uniformly, of each node by itself: take {} on the processor",
-                      spec.weighted ? "weighted samples" : "the sampler 'labor'");
+                      spec.weighted                   ? "weighted samples"
+                      : spec.relation_fanouts.empty() ? "the sampler 'labor'"
+                                                      : "fanouts by type of edges");
   }
   if (spec.edge_ids && lists.direction() != Direction::kIn) {
     return MakeStatus(

@@ -3,6 +3,7 @@
 // numbers from its stream however its hops are tiled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -50,5 +51,21 @@ class SubsetDrawer {
 
   std::vector<uint64_t> set_;  // open addressing; 0 = empty, else the number + 1
 };
+
+// Draws up to `wanted` of the positions [base, base + degree), with replacement as many as wanted where there is one;
+// returns how many.
+inline uint32_t DrawPositions(Rng& rng, SubsetDrawer& drawer, bool replace, uint64_t base, uint64_t degree,
+                              uint32_t wanted, uint64_t* out) {
+  const uint64_t most = replace && degree > 0 ? wanted : degree;
+  const auto taken = static_cast<uint32_t>(std::min<uint64_t>(wanted, most));
+  if (replace) {
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng.Below(degree);
+  } else if (degree > wanted) {
+    drawer.Draw(rng, base, degree, taken, out);
+  } else {
+    for (uint32_t k = 0; k < taken; ++k) out[k] = base + k;
+  }
+  return taken;
+}
 
 }  // namespace quarry

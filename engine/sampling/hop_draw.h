@@ -3,6 +3,7 @@
 //
 //   UniformDraw   uniformly, of each node by itself, without replacement or with it
 //   WeightedDraw  by the weights of edges, of each node by itself, without replacement or with it
+//   TypedDraw     uniformly, of each node and each type of edges into it by themselves
 //   LaborDraw     by numbers that the nodes of a hop share, uniformly or by weight
 //
 // Private to this room. One thread.
@@ -36,6 +37,7 @@ struct Drawn {
   size_t count = 0;
   std::vector<NodeId>
       neighbors;  // at the positions, where the draw had to read them: `count` of them, or none
+  std::vector<uint16_t> relations;  // of the edges at the positions, where fanouts are by type; else none
 
   // Makes room for so many positions of a tile.
   void Grow(size_t wanted, uint64_t tile_max) {
@@ -44,7 +46,8 @@ struct Drawn {
     positions.resize(std::max(wanted, std::min(size_t{tile_max}, doubled)));
   }
   uint64_t memory_bytes() const {
-    return positions.capacity() * sizeof(uint64_t) + neighbors.capacity() * sizeof(NodeId);
+    return positions.capacity() * sizeof(uint64_t) + neighbors.capacity() * sizeof(NodeId) +
+           relations.capacity() * sizeof(uint16_t);
   }
 };
 
@@ -63,13 +66,19 @@ class HopDraw {
 // The resolver outlives the draw.
 std::unique_ptr<HopDraw> MakeUniformDraw(const NeighborSource& source, const RoadSpec& spec,
                                          const Resolver& resolver);
+// REQUIRES: CheckTypedFanouts, of fanouts that are by type.
+std::unique_ptr<HopDraw> MakeTypedDraw(const NeighborSource& source, const RoadSpec& spec,
+                                       const Resolver& resolver);
 std::unique_ptr<HopDraw> MakeWeightedDraw(const NeighborSource& source, const RoadSpec& spec,
                                           const Resolver& resolver);
 std::unique_ptr<HopDraw> MakeLaborDraw(const NeighborSource& source, const RoadSpec& spec,
                                        Resolver& resolver);
 
-// kUsage for fanouts that no sampler takes.
-Status CheckFanouts(std::span<const uint32_t> fanouts);
+// kUsage for fanouts that no sampler takes. By type, the sum of those into one node is bounded apart.
+Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max = NeighborSampler::kFanoutMax);
+// kUnsupported for draws by type that this source cannot give, kUsage for fanouts that do not fit its types. Nothing of
+// fanouts that are not by type.
+Status CheckTypedFanouts(const NeighborSource& source, const RoadSpec& spec);
 
 // The positions of a tile, at most, where `drawn` are drawn and the resolver takes so many.
 uint64_t HopDrawTile(const RoadSpec& spec, uint64_t drawn, uint64_t tile_max);

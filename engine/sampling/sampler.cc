@@ -30,6 +30,7 @@ class DenseSampler final : public NeighborSampler {
         topology_nodes_(source.lists == nullptr ? source.topology->node_count() : 0),
         fanouts_(spec.fanouts),
         edge_ids_(spec.edge_ids),
+        typed_(!spec.relation_fanouts.empty()),
         entries_max_(source.block_entries_max),
         resolver_(std::move(resolver)),
         draw_(std::move(draw)),
@@ -52,6 +53,7 @@ class DenseSampler final : public NeighborSampler {
   const uint64_t topology_nodes_;
   const std::vector<uint32_t> fanouts_;
   const bool edge_ids_;
+  const bool typed_;
   const uint64_t entries_max_;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<HopDraw> draw_;  // dies before the resolver
@@ -69,6 +71,7 @@ Status DenseSampler::Sample(std::span<const NodeId> seeds, const DrawSeed& seed,
   block.nodes.clear();
   block.indices.clear();
   block.edge_ids.clear();
+  block.relations.clear();
   block.hop_offsets.clear();
   block.indptr.assign(1, 0);
   QUARRY_RETURN_IF_ERROR(AddSeeds(seeds, block));
@@ -132,6 +135,9 @@ Status DenseSampler::SampleHop(uint32_t hop, uint32_t begin, uint32_t end, Block
     if (edge_ids_) {
       block.edge_ids.insert(block.edge_ids.end(), drawn_.positions.data(), drawn_.positions.data() + count);
     }
+    if (typed_) {
+      block.relations.insert(block.relations.end(), drawn_.relations.data(), drawn_.relations.data() + count);
+    }
     uint32_t* const neighbors = block.indices.data() + first_end;
     if (!drawn_.neighbors.empty()) {
       std::ranges::copy(drawn_.neighbors, neighbors);
@@ -175,6 +181,7 @@ Status CheckDraws(const NeighborSource& source, const RoadSpec& spec) {
 }
 
 std::unique_ptr<HopDraw> MakeDraw(const NeighborSource& source, const RoadSpec& spec, Resolver& resolver) {
+  if (!spec.relation_fanouts.empty()) return MakeTypedDraw(source, spec, resolver);
   if (spec.sampler == SamplerKind::kLabor) return MakeLaborDraw(source, spec, resolver);
   if (spec.weighted) return MakeWeightedDraw(source, spec, resolver);
   return MakeUniformDraw(source, spec, resolver);
@@ -188,15 +195,14 @@ std::unique_ptr<NeighborSampler> MakeDense(const NeighborSource& source, const R
 
 }  // namespace
 
-Status CheckFanouts(std::span<const uint32_t> fanouts) {
+Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max) {
   if (fanouts.empty() || fanouts.size() > NeighborSampler::kHopsMax) {
     return MakeStatus(Code::kUsage, "{} fanouts: give 1 to {}, one for each hop", fanouts.size(),
                       NeighborSampler::kHopsMax);
   }
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
-    if (fanouts[hop] >= 1 && fanouts[hop] <= NeighborSampler::kFanoutMax) continue;
-    return MakeStatus(Code::kUsage, "fanout {} of hop {}: give 1 to {}", fanouts[hop], hop + 1,
-                      NeighborSampler::kFanoutMax);
+    if (fanouts[hop] >= 1 && fanouts[hop] <= fanout_max) continue;
+    return MakeStatus(Code::kUsage, "fanout {} of hop {}: give 1 to {}", fanouts[hop], hop + 1, fanout_max);
   }
   return Status::Ok();
 }
@@ -204,7 +210,9 @@ Status CheckFanouts(std::span<const uint32_t> fanouts) {
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
                                                                const RoadSpec& spec) {
   assert((source.topology != nullptr) != (source.lists != nullptr));
-  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts));
+  QUARRY_RETURN_IF_ERROR(
+      CheckFanouts(spec.fanouts, spec.relation_fanouts.empty() ? kFanoutMax : kTypedFanoutMax));
+  QUARRY_RETURN_IF_ERROR(CheckTypedFanouts(source, spec));
   QUARRY_RETURN_IF_ERROR(CheckDraws(source, spec));
   if (source.lists != nullptr) {
     if (spec.edge_ids) return Status(Code::kUnsupported, "neighbors between parts have no edge ids");
@@ -242,10 +250,12 @@ uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t
                                           uint64_t edges_max, bool in_memory, const RoadSpec& spec) {
   const uint64_t tile_max = in_memory ? kMemoryTilePositions : kDiskTilePositions;
   // A hop's positions double their vector, which is filled to the last fanout.
-  const uint64_t drawn = std::clamp(2 * (edges_max + kFanoutMax), kMemoryTilePositions, tile_max);
+  const bool typed = !spec.relation_fanouts.empty();
+  const uint64_t fanout_max = typed ? kTypedFanoutMax : kFanoutMax;
+  const uint64_t drawn = std::clamp(2 * (edges_max + fanout_max), kMemoryTilePositions, tile_max);
   const uint64_t tile = HopDrawTile(spec, drawn, tile_max);
-  return tile * sizeof(uint64_t) + (kRenumberMax + 1) * sizeof(NodeId) + HopDrawBytesMax(spec, tile) +
-         NodeTable::MemoryBytes(nodes_max + kRenumberMax) +
+  return tile * (sizeof(uint64_t) + (typed ? sizeof(uint16_t) : 0)) + (kRenumberMax + 1) * sizeof(NodeId) +
+         HopDrawBytesMax(spec, tile) + NodeTable::MemoryBytes(nodes_max + kRenumberMax) +
          (in_memory ? kKiB : DiskResolverBytesMax(source, tile));
 }
 

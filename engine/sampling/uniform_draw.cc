@@ -109,16 +109,7 @@ uint32_t UniformDraw::DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout
 // Draws of the positions [base, base + degree); returns how many.
 inline uint32_t UniformDraw::DrawOfList(Rng& rng, uint64_t base, uint64_t degree, uint32_t fanout,
                                         uint64_t* out) {
-  const uint64_t most = replace_ && degree > 0 ? fanout : degree;
-  const auto taken = static_cast<uint32_t>(std::min<uint64_t>(fanout, most));
-  if (replace_) {
-    for (uint32_t k = 0; k < taken; ++k) out[k] = base + rng.Below(degree);
-  } else if (degree > fanout) {
-    drawer_.Draw(rng, base, degree, taken, out);
-  } else {
-    for (uint32_t k = 0; k < taken; ++k) out[k] = base + k;
-  }
-  return taken;
+  return DrawPositions(rng, drawer_, replace_, base, degree, fanout, out);
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ class Exporter {
   Status Run() {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
     report_.timestamp = snapshot_->timestamp;
+    types_ = store_.manifest()->node_types;
+    if (IsTyped() && !ToGraphBolt()) {
+      return MakeStatus(Code::kUnsupported,
+                        "{}: has types of nodes and edges, which --format graphbolt keeps", store_.path());
+    }
     if (options_.topology) QUARRY_RETURN_IF_ERROR(Topology());
     if (options_.features) QUARRY_RETURN_IF_ERROR(Features());
     if (options_.labels) {
@@ -85,6 +90,7 @@ class Exporter {
   }
 
  private:
+  bool IsTyped() const { return !types_.empty(); }
   bool ToGraphBolt() const { return options_.format == ExportFormat::kGraphBolt; }
   // Only triples have nodes with names, and edges to be predicted beside the graph.
   bool HasTriples() const {
@@ -95,7 +101,10 @@ class Exporter {
   Status Tell(std::string_view phase, uint64_t done, uint64_t total) const {
     return progress_ ? progress_(phase, done, total) : Status::Ok();
   }
-  void NeedsForImport(std::string option) { report_.import_options.push_back(std::move(option)); }
+  void NeedsForImport(std::string option) {
+    std::vector<std::string>& options = report_.import_options;
+    if (std::ranges::find(options, option) == options.end()) options.push_back(std::move(option));
+  }
 
   Result<TableScan> Scan(std::string_view table, uint64_t rows_at_a_time = 0) {
     return TableScan::Open(store_, target_.budget, snapshot_, table, rows_at_a_time);
@@ -104,18 +113,21 @@ class Exporter {
   Status Topology();
   Status EdgeArrays(const std::vector<std::string>& relations);
   Status Features();
+  Status TableOf(const std::string& table, const std::string& file, const std::string& node_type);
   Status CopyRows(TableScan& scan, std::string_view what, ElementType stored, ArrayOutput& output,
                   std::optional<ArrayOutput>& scales);
   Status Labels();
   Status Targets();
+  Status TypedLabels();
   Status Splits();
+  Status TypedSplits();
   Status Embeddings();
   Status Metadata();
   std::string ArraysMetadata() const;
   GraphBolt::Array Described(const ArrayOutput& output, std::string name) const {
     return {.name = std::move(name), .format = "numpy", .path = output.name()};
   }
-  void AddFeature(const ArrayOutput& output, std::string name);
+  void AddFeature(const ArrayOutput& output, std::string name, std::string node_type = "");
 
   Store& store_;
   const wire::ExportDatabase& options_;
@@ -123,6 +135,8 @@ class Exporter {
   ExportTarget target_;
   std::shared_ptr<const Snapshot> snapshot_;
   ExportReport report_;
+
+  std::vector<NodeTypeRecord> types_;  // of nodes; empty: one
 
   // What metadata.yaml will say.
   GraphBolt graphbolt_;
@@ -160,7 +174,13 @@ Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   if (names.empty()) names.push_back({.edges = "edges", .weights = "edge_weights"});
   relations_ = relations;
   for (size_t i = 0; ToGraphBolt() && i < names.size(); ++i) {
-    QUARRY_TRY(const std::string type, EdgeType(relations.empty() ? "" : relations[i]));
+    QUARRY_TRY(const std::string type,
+               IsTyped() ? relations[i] : EdgeType(relations.empty() ? "" : relations[i]));
+    if (IsTyped()) {
+      const EdgeTypeRecord& edges = manifest->edge_types[i];
+      names[i].source_first = static_cast<NodeId>(types_[edges.source].first);
+      names[i].destination_first = static_cast<NodeId>(types_[edges.destination].first);
+    }
     graphbolt_.edges.push_back({.type = type, .format = "numpy", .path = names[i].edges + ".npy"});
     if (!manifest->FindTopology("graph")->weighted) continue;
     graphbolt_.graph_features.push_back({.domain = "edge",
@@ -172,23 +192,23 @@ Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   return ExportEdges(store_, target_, names, progress_);
 }
 
-// `type`, or what stands for it where the format has no such elements.
-ElementType StoredAs(ElementType type, ExportFormat format) {
-  const bool known = type == ElementType::kFloat16 ||
-                     (type == ElementType::kBfloat16 && format != ExportFormat::kGraphBolt) ||
-                     (type == ElementType::kInt8 && format == ExportFormat::kNpy);
-  return known ? type : ElementType::kFloat32;
+Status Exporter::Features() {
+  const ScopedSpan span("export features");
+  for (size_t i = 0; options_.table == "feature" && i < types_.size(); ++i) {
+    if (types_[i].feature_table.empty()) continue;
+    QUARRY_RETURN_IF_ERROR(TableOf(types_[i].feature_table, fmt::format("features_{}", i), types_[i].name));
+  }
+  if (snapshot_->FindTable(options_.table) == nullptr && options_.table == "feature") return Status::Ok();
+  return TableOf(options_.table, "features", "");
 }
 
-Status Exporter::Features() {
-  if (snapshot_->FindTable(options_.table) == nullptr && options_.table == "feature") return Status::Ok();
-  const ScopedSpan span("export features");
-  QUARRY_TRY(TableScan scan, Scan(options_.table));
+Status Exporter::TableOf(const std::string& table, const std::string& file, const std::string& node_type) {
+  QUARRY_TRY(TableScan scan, Scan(table));
   const FeatureGeometry& geometry = scan.geometry();
   const ElementType type = geometry.element_type;
   if (!IsFloatType(type)) {
-    return MakeStatus(Code::kInvalidArgument, "table \"{}\" holds {}, and features are floats",
-                      options_.table, ElementTypeName(type));
+    return MakeStatus(Code::kInvalidArgument, "table \"{}\" holds {}, and features are floats", table,
+                      ElementTypeName(type));
   }
   const ElementType stored = StoredAs(type, options_.format);
   if (target_.text ? type != ElementType::kFloat32 : type != stored) {
@@ -196,14 +216,14 @@ Status Exporter::Features() {
   } else if (stored == ElementType::kBfloat16) {
     NeedsForImport("--bf16");
   }
-  QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, "features", stored, geometry.dim));
+  QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, file, stored, geometry.dim));
   std::optional<ArrayOutput> scales;
   if (stored == ElementType::kInt8) {
-    QUARRY_TRY(scales, ArrayOutput::Create(target_, "features_scale", ElementType::kFloat32));
+    QUARRY_TRY(scales, ArrayOutput::Create(target_, file + "_scale", ElementType::kFloat32));
   }
   QUARRY_RETURN_IF_ERROR(CopyRows(scan, "features", stored, output, scales));
   feature_dim_ = geometry.dim;
-  AddFeature(output, "feat");
+  AddFeature(output, "feat", node_type);
   if (scales.has_value()) QUARRY_RETURN_IF_ERROR(scales->Finish());
   return output.Finish();
 }
@@ -245,15 +265,17 @@ Status Exporter::Targets() {
   return output.Finish();
 }
 
-void Exporter::AddFeature(const ArrayOutput& output, std::string name) {
+void Exporter::AddFeature(const ArrayOutput& output, std::string name, std::string node_type) {
   GraphBolt::Array array = Described(output, std::move(name));
   array.domain = "node";
+  array.type = std::move(node_type);
   graphbolt_.features.push_back(std::move(array));
 }
 
 Status Exporter::Labels() {
   if (snapshot_->FindTable("label") == nullptr) return Status::Ok();
   const ScopedSpan span("export labels");
+  if (IsTyped()) return TypedLabels();
   QUARRY_TRY(TableScan scan, Scan("label"));
   QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, "labels", ElementType::kInt64));
   int64_t largest = -1;
@@ -273,10 +295,73 @@ Status Exporter::Labels() {
   return output.Finish();
 }
 
+// The labels of each type by themselves: its rows of the one table.
+Status Exporter::TypedLabels() {
+  QUARRY_TRY(TableScan scan, Scan("label", kNodesAtATime));
+  std::vector<ArrayOutput> outputs;
+  for (size_t i = 0; i < types_.size(); ++i) {
+    QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, fmt::format("labels_{}", i),
+                                                       ElementType::kInt64, 0, kListBufferBytes));
+    AddFeature(output, "label", types_[i].name);
+    outputs.push_back(std::move(output));
+  }
+  while (true) {
+    uint64_t node = scan.done();
+    QUARRY_TRY(std::span<const std::byte> rows, scan.Next());
+    if (rows.empty()) break;
+    while (!rows.empty()) {
+      const uint32_t type = TypeOfNode(types_, node);
+      const uint64_t left = types_[type].first + types_[type].count - node;
+      const std::span<const std::byte> part =
+          rows.first(std::min<uint64_t>(rows.size(), left * sizeof(int64_t)));
+      QUARRY_RETURN_IF_ERROR(outputs[type].Append(part));
+      node += part.size() / sizeof(int64_t);
+      rows = rows.subspan(part.size());
+    }
+    QUARRY_RETURN_IF_ERROR(Tell("exporting labels", scan.done(), scan.geometry().row_count));
+  }
+  for (ArrayOutput& output : outputs) QUARRY_RETURN_IF_ERROR(output.Finish());
+  return Status::Ok();
+}
+
+// The nodes of each split by their types; their labels are features.
+Status Exporter::TypedSplits() {
+  QUARRY_TRY(TableScan scan, Scan("split", kNodesAtATime));
+  GraphBolt::Task task{.name = "node_classification"};
+  const std::pair<const char*, std::vector<GraphBolt::Set>*> parts[] = {
+      {"train", &task.train}, {"valid", &task.valid}, {"test", &task.test}};
+  std::vector<ArrayOutput> outputs;  // [splits x types]
+  for (const auto& [name, sets] : parts) {
+    for (size_t i = 0; i < types_.size(); ++i) {
+      QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, fmt::format("{}_idx_{}", name, i),
+                                                         ElementType::kInt64, 0, kListBufferBytes));
+      sets->push_back({.type = types_[i].name, .arrays = {Described(output, "seeds")}});
+      outputs.push_back(std::move(output));
+    }
+  }
+  while (true) {
+    const uint64_t first = scan.done();
+    QUARRY_TRY(const std::span<const std::byte> rows, scan.Next());
+    if (rows.empty()) break;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto split = std::to_integer<size_t>(rows[i]);
+      if (split == 0 || split > std::size(parts)) continue;
+      const uint32_t type = TypeOfNode(types_, first + i);
+      QUARRY_RETURN_IF_ERROR(outputs[(split - 1) * types_.size() + type].Append(
+          static_cast<int64_t>(first + i - types_[type].first)));
+    }
+    QUARRY_RETURN_IF_ERROR(Tell("exporting splits", scan.done(), scan.geometry().row_count));
+  }
+  for (ArrayOutput& output : outputs) QUARRY_RETURN_IF_ERROR(output.Finish());
+  graphbolt_.tasks.push_back(std::move(task));
+  return Status::Ok();
+}
+
 // The nodes of each split; for GraphBolt with their labels, of which a training set has its own.
 Status Exporter::Splits() {
   if (snapshot_->FindTable("split") == nullptr) return Status::Ok();
   const ScopedSpan span("export splits");
+  if (IsTyped()) return TypedSplits();
   struct Part {
     Split split;
     std::string name;
@@ -349,7 +434,8 @@ Status Exporter::Embeddings() {
         QUARRY_RETURN_IF_ERROR(Tell("exporting embeddings", row, record.row_count));
       }
     }
-    if (record.row_count == manifest->node_count) AddFeature(output, "embeddings_" + record.name);
+    if (record.row_count == manifest->node_count && !IsTyped())
+      AddFeature(output, "embeddings_" + record.name);
     QUARRY_RETURN_IF_ERROR(output.Finish());
   }
   return Status::Ok();
@@ -374,11 +460,15 @@ Status Exporter::Metadata() {
   std::string text;
   if (ToGraphBolt()) {
     graphbolt_.name = fs::path(store_.path()).filename().string();
-    const std::string node_type(relations_.empty() ? "" : kNodeType);
-    graphbolt_.nodes.push_back({.type = node_type, .count = store_.manifest()->node_count});
-    for (GraphBolt::Array& feature : graphbolt_.features) feature.type = node_type;
-    for (GraphBolt::Task& task : graphbolt_.tasks) {
-      for (auto* sets : {&task.train, &task.valid, &task.test}) sets->front().type = node_type;
+    for (const NodeTypeRecord& type : types_)
+      graphbolt_.nodes.push_back({.type = type.name, .count = type.count});
+    if (!IsTyped()) {
+      const std::string node_type(relations_.empty() ? "" : kNodeType);
+      graphbolt_.nodes.push_back({.type = node_type, .count = store_.manifest()->node_count});
+      for (GraphBolt::Array& feature : graphbolt_.features) feature.type = node_type;
+      for (GraphBolt::Task& task : graphbolt_.tasks) {
+        for (auto* sets : {&task.train, &task.valid, &task.test}) sets->front().type = node_type;
+      }
     }
     text = EncodeGraphBolt(graphbolt_);
   } else {

@@ -19,6 +19,7 @@ Result<std::vector<std::string>> RelationNames(Store& store);
 struct EdgeArrayNames {
   std::string edges;
   std::string weights;
+  NodeId source_first = 0, destination_first = 0;  // what ids are counted from: of types, from 0 in each
 };
 
 // Writes the edges of relation i, by ascending destination: int64 [2, E], as text a line for each edge; and

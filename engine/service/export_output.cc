@@ -19,6 +19,13 @@ constexpr size_t kTextBytes = 64 * kKiB;
 
 }  // namespace
 
+ElementType StoredAs(ElementType type, ExportFormat format) {
+  const bool known = type == ElementType::kFloat16 ||
+                     (type == ElementType::kBfloat16 && format != ExportFormat::kGraphBolt) ||
+                     (type == ElementType::kInt8 && format == ExportFormat::kNpy);
+  return known ? type : ElementType::kFloat32;
+}
+
 Result<FileOutput> FileOutput::Create(ExportTarget& target, const std::string& name, uint64_t header_bytes,
                                       uint64_t buffer_bytes) {
   assert(header_bytes % kPageBytes == 0 && header_bytes <= buffer_bytes && buffer_bytes % kPageBytes == 0);

@@ -14,10 +14,14 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/wire_maintenance.h"
 #include "quarry/io/backend.h"
 #include "quarry/io/buffer.h"
 
 namespace quarry {
+
+// `type`, or what stands for it where the format has no such elements.
+ElementType StoredAs(ElementType type, ExportFormat format);
 
 // Where the files go, and what has been written.
 struct ExportTarget {

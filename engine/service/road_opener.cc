@@ -73,20 +73,22 @@ LargestBatch LargestOf(const Layout& layout) {
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
-  const TableRecord* const table = snapshot.FindTable(largest.table);  // the road has found it there
+  // The road has found it there, but where rows are of several tables, which no message holds.
+  const TableRecord* const table = snapshot.FindTable(largest.table);
   const uint64_t seeds = std::min(largest.seeds, largest.nodes);
-  QUARRY_TRY(const uint64_t bytes,
-             wire::BatchBytes({.hops = largest.hops,
-                               .seeds = static_cast<uint32_t>(seeds),
-                               .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
-                               .nodes = static_cast<uint32_t>(largest.nodes),
-                               .edges = std::min(largest.edges, kBlockEdgesMax),
-                               .labels = true,
-                               .edge_ids = largest.edge_ids,
-                               .element_type = table->element_type,
-                               .dim = static_cast<uint32_t>(table->dim),
-                               .rows = largest.nodes,
-                               .stride_bytes = RowStride(table->element_type, table->dim)}));
+  QUARRY_TRY(
+      const uint64_t bytes,
+      wire::BatchBytes({.hops = largest.hops,
+                        .seeds = static_cast<uint32_t>(seeds),
+                        .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
+                        .nodes = static_cast<uint32_t>(largest.nodes),
+                        .edges = std::min(largest.edges, kBlockEdgesMax),
+                        .labels = true,
+                        .edge_ids = largest.edge_ids,
+                        .element_type = table == nullptr ? ElementType::kFloat32 : table->element_type,
+                        .dim = table == nullptr ? 0 : static_cast<uint32_t>(table->dim),
+                        .rows = table == nullptr ? 0 : largest.nodes,
+                        .stride_bytes = table == nullptr ? 0 : RowStride(table->element_type, table->dim)}));
   return RoundUp(bytes, wire::kLeaseAlignment);
 }
 
@@ -355,6 +357,19 @@ Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
   return MakeStatus(Code::kInvalidArgument, "seed {} is given twice", *twice);
 }
 
+// What is packed, and parts, have neither types of edges in their blocks nor rows of several tables.
+Status CheckTypedRoad(const wire::OpenStream& request) {
+  const RoadSpec* spec = nullptr;
+  if (const auto* planned = std::get_if<wire::PlannedSpec>(&request.road);
+      planned != nullptr && planned->live) {
+    spec = &*planned->live;
+  }
+  if (const auto* fresh = std::get_if<wire::SuperbatchSpec>(&request.road)) spec = &fresh->live;
+  if (const auto* parts = std::get_if<wire::PartitionedSpec>(&request.road)) spec = &parts->live;
+  if (spec == nullptr || spec->relation_fanouts.empty()) return Status::Ok();
+  return Status(Code::kUnsupported, "fanouts by type of edges are drawn on the live road alone");
+}
+
 }  // namespace
 
 StreamCost CostOf(const wire::OpenStream& request) {
@@ -399,6 +414,7 @@ Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::Open
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,
                             const std::stop_token& stop, const DeviceTarget& device) {
   QUARRY_RETURN_IF_ERROR(CheckSnapshot(request, snapshot.get()));
+  QUARRY_RETURN_IF_ERROR(CheckTypedRoad(request));
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "quarry/base/units.h"
 #include "quarry/format/topology.h"
@@ -76,12 +77,43 @@ class ListEnds {
   std::span<const std::byte> piece_;
 };
 
-// Walks lists and indices side by side.
+// The relations of edges, in order, from a section whose checksums somebody else verifies.
+class RelationIds {
+ public:
+  static Result<RelationIds> Make(IoBackend& backend, const DataFile& data, const Section& section,
+                                  uint64_t id_bytes) {
+    RelationIds ids;
+    ids.id_bytes_ = id_bytes;
+    QUARRY_TRY(ids.scanner_, FileScanner::Make(backend, data.file, section.offset, section.bytes));
+    return ids;
+  }
+  Result<uint32_t> Next() {
+    if (piece_.empty()) {
+      QUARRY_TRY(piece_, scanner_->Next());
+    }
+    uint32_t relation = 0;
+    std::memcpy(&relation, piece_.data(), id_bytes_);
+    piece_ = piece_.subspan(id_bytes_);
+    return relation;
+  }
+
+ private:
+  std::unique_ptr<FileScanner> scanner_;
+  std::span<const std::byte> piece_;
+  uint64_t id_bytes_ = 0;
+};
+
+// Walks lists and indices side by side; where lists are by relation, relations as well.
 class ListWalk {
  public:
   ListWalk(Verification& run, const DataFile& data, const TopologyRecord& record, std::string name,
-           ListEnds ends)
-      : run_(run), data_(data), record_(record), name_(std::move(name)), ends_(std::move(ends)) {}
+           ListEnds ends, std::optional<RelationIds> relations)
+      : run_(run),
+        data_(data),
+        record_(record),
+        name_(std::move(name)),
+        ends_(std::move(ends)),
+        relations_(std::move(relations)) {}
 
   // `sound` = the bytes are what was written; otherwise only the place in the lists moves on.
   Status Walk(std::span<const std::byte> indices, bool sound) {
@@ -91,10 +123,12 @@ class ListWalk {
         QUARRY_TRY(list_end_, ends_.Next());
         ++list_count_;
         previous_ = 0;
+        previous_relation_ = 0;
         list_start_ = edge_;
       }
       const size_t end = i + std::min<uint64_t>(count - i, list_end_ - edge_);
-      if (sound) WalkList(indices.subspan(i * sizeof(NodeId), (end - i) * sizeof(NodeId)));
+      QUARRY_RETURN_IF_ERROR(
+          WalkList(indices.subspan(i * sizeof(NodeId), (end - i) * sizeof(NodeId)), sound));
       edge_ += end - i;
       i = end;
     }
@@ -102,9 +136,21 @@ class ListWalk {
   }
 
  private:
-  // Part of one list: ascending, strictly so in a deduplicated graph, and in range.
-  void WalkList(std::span<const std::byte> indices) {
+  // Part of one list: ascending, strictly so in a deduplicated graph, and in range; by relation, relations ascend, and
+  // neighbors within one.
+  Status WalkList(std::span<const std::byte> indices, bool sound) {
     for (size_t i = 0; i < indices.size() / sizeof(NodeId); ++i) {
+      uint32_t relation = 0;
+      if (relations_) {
+        QUARRY_TRY(relation, relations_->Next());
+      }
+      if (!sound) continue;
+      if (relation < previous_relation_) [[unlikely]] {
+        AddFault(run_, "{}: edge {} in the list of node {} is of relation {} after {}: lists are by relation",
+                 data_.file.path(), edge_ + i, Node(), relation, previous_relation_);
+      }
+      if (relation != previous_relation_) previous_ = 0;
+      previous_relation_ = relation;
       const NodeId index = ElementAt<NodeId>(indices, i);
       const bool first = edge_ + i == list_start_;
       if (index >= record_.node_count) [[unlikely]] {
@@ -116,6 +162,7 @@ class ListWalk {
       }
       previous_ = index;
     }
+    return Status::Ok();
   }
   uint64_t Node() const { return list_count_ - 1; }
 
@@ -124,11 +171,13 @@ class ListWalk {
   const TopologyRecord& record_;
   const std::string name_;
   ListEnds ends_;
+  std::optional<RelationIds> relations_;
   uint64_t list_count_ = 0;  // lists begun
   uint64_t list_start_ = 0;
   uint64_t list_end_ = 0;
   uint64_t edge_ = 0;
   NodeId previous_ = 0;
+  uint32_t previous_relation_ = 0;
 };
 
 // Reads a section of which only the checksums are to be checked.
@@ -141,9 +190,17 @@ Status VerifyPages(Verification& run, const DataFile& data, const Section& secti
 }
 
 Status VerifyIndices(Verification& run, const DataFile& data, const TopologyRecord& record,
-                     const Section& section, const Section& indptr) {
+                     const TopologySections& names, const Section& section, const Section& indptr) {
   QUARRY_TRY(ListEnds ends, ListEnds::Make(run.backend(), data, indptr));
-  ListWalk walk(run, data, record, section.name, std::move(ends));
+  const uint64_t id_bytes = RelationIdBytes(record.relation_count);
+  std::optional<RelationIds> ids;
+  if (record.by_relation && record.relation_count > 1) {
+    const auto relations = data.Find(names.relations, record.edge_count * id_bytes);
+    if (!relations.ok())
+      return VerifyPages(run, data, section, sizeof(NodeId));  // who reads relations says so
+    QUARRY_TRY(ids, RelationIds::Make(run.backend(), data, *relations, id_bytes));
+  }
+  ListWalk walk(run, data, record, section.name, std::move(ends), std::move(ids));
   QUARRY_TRY(PageScan scan, PageScan::Make(run, data, section, ElementsOf(section, sizeof(NodeId))));
   while (true) {
     QUARRY_TRY(const PageScan::Piece piece, scan.Next());
@@ -200,7 +257,7 @@ Status VerifySide(Verification& run, const DataFile& data, const TopologyRecord&
   }
   if (indices.ok()) {
     // Without a sound indptr nobody knows where lists end.
-    QUARRY_RETURN_IF_ERROR(sound ? VerifyIndices(run, data, record, *indices, *indptr)
+    QUARRY_RETURN_IF_ERROR(sound ? VerifyIndices(run, data, record, names, *indices, *indptr)
                                  : VerifyPages(run, data, *indices, sizeof(NodeId)));
   }
   if (record.relation_count > 1) {

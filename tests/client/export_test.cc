@@ -26,6 +26,7 @@
 #include "support/shared_data.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
+#include "support/typed_set.h"
 
 namespace quarry {
 namespace {
@@ -258,6 +259,43 @@ TEST_P(RoundTripTest, ImportingAnExportMakesAnEqualDatabase) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, RoundTripTest, testing::Range<size_t>(0, 6));
+
+// Types of nodes and edges come back, with their tables, labels and splits, as they were changed.
+TEST(ExportTest, TypesComeBackEqual) {
+  const TemporaryFolder folder("export"), source("export-types");
+  const TypedSet set = RandomTypedSet(12, 90);
+  set.WriteTo(source);
+  ASSERT_OK(Import(folder / "db", source.path(), {.both_directions = true}));
+  {
+    const auto database = Open(folder / "db");
+    WriteBatch batch;
+    const std::vector<float> row(set.nodes[1].dim, 0.25f);
+    batch.Put("author.feature", 7, std::as_bytes(std::span(row)));
+    batch.SetLabel(3, 1);
+    batch.SetSplit(static_cast<NodeId>(set.nodes[1].first + 2), Split::kTest);
+    ASSERT_OK(database->store().Write(batch));
+  }
+  const auto types = [](const std::string& path) {
+    std::vector<std::tuple<std::string, uint64_t, std::string, uint64_t>> nodes;
+    const std::shared_ptr<const Manifest> manifest = Open(path)->manifest();
+    for (const NodeTypeRecord& type : manifest->node_types) {
+      nodes.emplace_back(type.name, type.count, type.feature_table, type.class_count);
+    }
+    for (const EdgeTypeRecord& type : manifest->edge_types) {
+      nodes.emplace_back(EdgeTypeName(manifest->node_types, type), type.edge_count, "", 0);
+    }
+    return nodes;
+  };
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       Export(folder / "db", folder / "out", {.format = ExportFormat::kGraphBolt}));
+  ASSERT_OK(ImportAs(report, folder / "again.db", folder / "out"));
+  ExpectEqual(ReadContents(folder / "again.db"), ReadContents(folder / "db"));
+  EXPECT_EQ(types(folder / "again.db"), types(folder / "db"));
+  for (const ExportFormat format : {ExportFormat::kNpy, ExportFormat::kCsv}) {
+    EXPECT_THAT(Export(folder / "db", folder / "other", {.format = format}),
+                IsStatus(Code::kUnsupported, HasSubstr("--format graphbolt")));
+  }
+}
 
 TEST(ExportTest, Int8RowsKeepTheirScales) {
   const TemporaryFolder folder("export");

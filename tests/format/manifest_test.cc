@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include "quarry/base/random.h"
 #include "support/status_matchers.h"
@@ -327,6 +328,55 @@ TEST(ManifestTest, APartitioningThatCannotBeIsRefused) {
   EXPECT_TRUE(refused([](PartitioningRecord& p) { p.cut_edges = 101; }));
   EXPECT_TRUE(refused([](PartitioningRecord& p) { p.build_seconds = -1; }));
   EXPECT_FALSE(refused([](PartitioningRecord& p) { p.table = ""; }));
+}
+
+Manifest TypedManifest() {
+  Manifest manifest = ExampleManifest();
+  manifest.tables.push_back(
+      {.name = "paper.feature", .file = "features/paper.feature-1.qft", .row_count = 7, .dim = 3});
+  manifest.topologies[0].by_relation = true;
+  manifest.node_types = {
+      {.name = "paper", .first = 0, .count = 7, .feature_table = "paper.feature", .class_count = 5},
+      {.name = "author", .first = 7, .count = 3}};
+  for (uint32_t i = 0; i < 4; ++i) {
+    manifest.edge_types.push_back(
+        {.source = i % 2, .name = "r" + std::to_string(i), .destination = i / 2, .edge_count = 10 + i});
+  }
+  return manifest;
+}
+
+TEST(ManifestTest, EveryFieldOfATypeIsCarried) {
+  const Manifest out = DecodeManifest(EncodeManifest(TypedManifest()), "catalog").value();
+  EXPECT_TRUE(out.FindTopology("graph")->by_relation);
+  ASSERT_EQ(out.node_types.size(), 2u);
+  const NodeTypeRecord& paper = out.node_types[0];
+  EXPECT_EQ(std::tuple(paper.name, paper.first, paper.count), std::tuple("paper", 0u, 7u));
+  EXPECT_EQ(std::tuple(paper.feature_table, paper.class_count), std::tuple("paper.feature", 5u));
+  EXPECT_EQ(std::tuple(out.node_types[1].name, out.node_types[1].first), std::tuple("author", 7u));
+  ASSERT_EQ(out.edge_types.size(), 4u);
+  const EdgeTypeRecord& edges = out.edge_types[3];
+  EXPECT_EQ(std::tuple(edges.source, edges.name, edges.destination, edges.edge_count),
+            std::tuple(1u, "r3", 1u, 13u));
+  EXPECT_EQ(EdgeTypeName(out.node_types, out.edge_types[1]), "author:r1:paper");
+  EXPECT_EQ(TypeOfNode(out.node_types, 6), 0u);
+  EXPECT_EQ(TypeOfNode(out.node_types, 7), 1u);
+}
+
+TEST(ManifestTest, TypesThatCannotBeAreRefused) {
+  const auto refused = [](auto change) {
+    Manifest manifest = TypedManifest();
+    change(manifest);
+    return DecodeManifest(EncodeManifest(manifest), "catalog").status().code() == Code::kCorruption;
+  };
+  EXPECT_FALSE(refused([](Manifest&) {}));
+  EXPECT_TRUE(refused([](Manifest& m) { m.node_types[0].name = ""; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.node_types[1].first = 6; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.node_types[1].count = 2; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.node_types[1].count = ~uint64_t{0}; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.node_types[1].feature_table = "paper.feature"; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.node_types[1].feature_table = "absent"; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.edge_types[2].source = 2; }));
+  EXPECT_TRUE(refused([](Manifest& m) { m.edge_types.pop_back(); }));
 }
 
 // Written by the first version that had embeddings.

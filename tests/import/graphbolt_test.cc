@@ -170,8 +170,7 @@ std::string Refusal(const TemporaryFolder& folder) {
 TEST(GraphBoltTest, MetadataThatCannotBeIsRefused) {
   const std::vector<std::pair<Change, std::string>> cases = {
       {{"- num: 5", "- {type: paper, num: 5}\n    - {type: author, num: 2}"},
-       "metadata.yaml: the graph has 2 types of nodes ('paper', 'author'); Quarry imports graphs of one "
-       "type"},
+       "metadata.yaml: the edge type '' is not 'SOURCE:RELATION:DESTINATION'"},
       {{"- num: 5", "- number: 5"}, "metadata.yaml: line 4: 'num' is missing"},
       {{"- num: 5", "- num: five"}, "metadata.yaml: line 4: num is 'five', not a count"},
       {{"  nodes:\n    - num: 5\n", ""}, "metadata.yaml: graph.nodes is missing or empty"},

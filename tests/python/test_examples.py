@@ -90,6 +90,13 @@ class LearningTest(unittest.TestCase):
         # Logistic regression over features smoothed along two hops reaches .80, over the features alone .61.
         self.assertGreater(gat.train(self.folder / "cora.db", epochs=25), 0.77)
 
+    def test_papers_learn_from_their_authors(self):
+        import hetero
+
+        hetero.make(self.folder / "typed.db", papers=2000)
+        # Features of papers are noise: without authors one of six classes is guessed.
+        self.assertGreater(hetero.train(self.folder / "typed.db"), 0.7)
+
     def test_edges_that_were_left_out_score_above_random_pairs(self):
         import link_prediction
         import quickstart

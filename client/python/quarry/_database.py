@@ -42,6 +42,17 @@ class Layout(NamedTuple):
     servable: bool  # False: built from other data; build it again
 
 
+class NodeType(NamedTuple):
+    """Nodes of one type: those from `first` on."""
+
+    name: str
+    first: int
+    num_nodes: int
+    feature_table: str | None  # whose row i is node first + i's; None: nodes of the type have no features
+    dim: int  # of its rows
+    num_classes: int
+
+
 class Table:
     """Rows by node id: `table[ids]`, with an integer, a slice, a mask, or ids in any order and more than once.
 
@@ -188,10 +199,23 @@ def _live_spec(
     table: str = "feature",
     topology: str = "graph",
     edge_ids: bool = False,
+    relation_fanouts: Sequence[int] = (),
 ) -> _quarry.LiveSpec:
     """How batches are drawn, as streams and layouts of them say it."""
     return _quarry.LiveSpec(
-        table, topology, direction_of(direction), list(fanouts), batch_size, cache_bytes, seed, replace, edge_ids, sampler, batch_dependency, weighted
+        table,
+        topology,
+        direction_of(direction),
+        list(fanouts),
+        batch_size,
+        cache_bytes,
+        seed,
+        replace,
+        edge_ids,
+        sampler,
+        batch_dependency,
+        weighted,
+        list(relation_fanouts),
     )
 
 
@@ -231,6 +255,17 @@ class Database:
     @property
     def layouts(self) -> dict[str, Layout]:
         return {layout[0]: Layout(*layout) for layout in self._store.describe()["layouts"]}
+
+    @property
+    def node_types(self) -> list[NodeType]:
+        """Types of nodes, in the order of their ids; empty where there is one."""
+        rows = self.sql("SELECT name, first, count, feature_table, dim, classes FROM node_types")
+        return [NodeType(name, first, count, table, dim or 0, classes) for name, first, count, table, dim, classes in rows]
+
+    @property
+    def edge_types(self) -> list[tuple[str, str, str]]:
+        """(source type, name, destination type) of each relation; empty where there is one type of nodes."""
+        return [(source, name, destination) for source, name, destination in self.sql("SELECT source, name, destination FROM edge_types")]
 
     def __getitem__(self, name: str) -> Table:
         return self._table(name, None)
@@ -337,6 +372,7 @@ class Database:
         gpu_sampling: bool = False,
         partitioning: str | None = None,
         buffer: int = 0,
+        relation_fanouts: Sequence[int] = (),
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
         `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
@@ -355,6 +391,10 @@ class Database:
         `partitioning`: batches of splits out of the parts of a graph that `quarry partition build` has cut, `buffer` of
         which are in memory at a time (0: as many as there is room for): neighbors are drawn among what is there, every
         part is read once a pass, and nothing of each node or edge stays. Rows, labels and splits are those of its build.
+
+        `relation_fanouts`: of a graph with types, for each hop and each relation how many neighbors a node is given by
+        edges of that type; `fanouts` then bounds those of all types together. `quarry.pyg.Loader` makes HeteroData of
+        such batches.
         """
         if partitioning is not None and (layout is not None or fresh):
             raise UsageError("partitioning: batches of parts are sampled as they come; leave layout and fresh out")
@@ -362,9 +402,22 @@ class Database:
             raise UsageError("buffer: parts of which partitioning? Name it")
         if device is not None and device < 0:
             raise UsageError(f"device {device}: a GPU by its number, from 0 on; None: batches stay in memory")
-        feature_bytes = self._feature_bytes(table)
+        tables = [type_.feature_table for type_ in self.node_types if type_.feature_table] if relation_fanouts else [table]
+        feature_bytes = sum(map(self._feature_bytes, tables))
         live = _live_spec(
-            fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted, table, topology, edge_ids
+            fanouts,
+            batch_size,
+            direction,
+            size(cache, feature_bytes, "cache"),
+            seed,
+            replace,
+            sampler,
+            batch_dependency,
+            weighted,
+            table,
+            topology,
+            edge_ids,
+            relation_fanouts,
         )
         raw = _quarry.Stream.open(
             self._store,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from ._waiting import ProgressCallable, run_with_progress
 
 _MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 _TAKEN = {"edge_index", "adj_t", "x", "y", "n_id", "e_id", *_MASKS.values()}
+_TYPE_NAME = re.compile(r"[A-Za-z0-9-](?:[\w-]*[A-Za-z0-9-])?", re.ASCII)
 _FEATURE_TYPES = {name: number for number, name in TYPE_NAMES.items() if number <= 4}
 
 
@@ -40,6 +42,7 @@ def import_(
     deduplicate: bool = False,
     allow_nan: bool = False,
     relabel: bool = False,
+    types: bool = False,
     memory: int | str | None = None,
     progress: ProgressCallable | bool | None = None,
 ) -> None:
@@ -48,7 +51,8 @@ def import_(
 
     Arrays may be given as files, too; with a source they take the place of its own. `undirected` stores both
     directions of every edge; `both_directions` lets batches follow out-edges as well. `relabel` numbers the labels
-    0, 1, ... in ascending order of what they are; the SQL table `classes` has what each number stands for.
+    0, 1, ... in ascending order of what they are; the SQL table `classes` has what each number stands for. `types` takes
+    all types of nodes and edges of MAG240M and IGB, which are else taken for their papers.
     """
     numbers: dict[str, int] = {
         "memory_bytes": size(memory, what="memory"),
@@ -59,6 +63,7 @@ def import_(
         "deduplicate": deduplicate,
         "allow_nan": allow_nan,
         "relabel": relabel,
+        "types": types,
     }
     if feature_dtype is not None:
         if feature_dtype not in _FEATURE_TYPES:
@@ -95,13 +100,11 @@ def from_pyg(
     **options: Any,
 ) -> None:
     """Makes the database `path` of a torch_geometric.data.Data: edge_index (or adj_t), x, y, train_mask, val_mask and
-    test_mask, as far as it has them; a warning names what else it has. Options as `import_`."""
+    test_mask, as far as it has them; a warning names what else it has. Options as `import_`. Of a HeteroData the database
+    has its types of nodes and edges."""
     if hasattr(data, "edge_types"):
-        relations = ", ".join("-".join(map(str, relation)) for relation in data.edge_types)
-        raise UsageError(
-            f"a {type(data).__name__} of the relations {relations or 'none'}: a database has one type of nodes and edges. Give one relation between nodes of one "
-            "type as a Data, or data.to_homogeneous() where all nodes have features of one size; which types they had is not kept"
-        )
+        _from_hetero(data, Path(path), memory=memory, progress=progress, **options)
+        return
     edges = getattr(data, "edge_index", None)
     if edges is None and getattr(data, "adj_t", None) is not None:
         from torch_geometric.utils import to_edge_index
@@ -131,6 +134,63 @@ def from_pyg(
         progress=progress,
         **options,
     )
+
+
+def _from_hetero(data: Any, path: Path, **options: Any) -> None:
+    """A folder for each type of nodes and of edges, in the order in which the HeteroData has them, and its import."""
+    for names in [*data.node_types, *(name for edge_type in data.edge_types for name in edge_type)]:
+        if not _TYPE_NAME.fullmatch(names) or "__" in names:
+            raise UsageError(f"the type {names!r} of this {type(data).__name__}: names of types have letters, digits, '-' and single '_' between them")
+    for edge_type in data.edge_types:
+        for name in (edge_type[0], edge_type[2]):
+            if name not in data.node_types:
+                raise UsageError(f"the edges {edge_type} join nodes of type {name!r}, of which nothing says how many there are: set data[{name!r}].num_nodes")
+    folder = Path(tempfile.mkdtemp(prefix=path.name + ".arrays-", dir=path.parent))
+    left: list[str] = []
+    try:
+        for name in data.node_types:
+            _save_nodes(data[name], folder / name, name, left)
+        for edge_type in data.edge_types:
+            _save_edges(data[edge_type], folder / "__".join(edge_type), edge_type, left)
+        relations = [":".join(edge_type) for edge_type in data.edge_types]
+        (folder / "metadata.yaml").write_text(f"node_types: {json.dumps(data.node_types)}\nrelations: {json.dumps(relations)}\n")
+        if left:
+            warnings.warn(f"{', '.join(left)} of this {type(data).__name__} is not taken: a database has edges, x, y and masks", stacklevel=3)
+        try:
+            import_(path, folder, **options)
+        except Error as error:
+            raise type(error)(re.sub(re.escape(os.fspath(folder)) + r"/([\w-]+)/(\w+)\.npy", r"\2 of \1", str(error))) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _save_nodes(store: Any, folder: Path, name: str, left: list[str]) -> None:
+    folder.mkdir()
+    if store.num_nodes is None:
+        raise UsageError(f"nothing says how many nodes of type {name!r} there are: set data[{name!r}].num_nodes")
+    (folder / "metadata.yaml").write_text(f"num_nodes: {int(store.num_nodes)}\n")
+    labels = _numpy(store.get("y"))
+    if labels is not None:
+        _save(folder, "labels", labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels)
+    if store.get("x") is not None:
+        _save(folder, "features", store["x"])
+    for split, mask in _MASKS.items():
+        if store.get(mask) is not None:
+            _save(folder, f"{split}_mask", store[mask])
+    left += [f"{name}.{key}" for key in store.keys() if key not in _TAKEN and hasattr(store[key], "shape")]
+
+
+def _save_edges(store: Any, folder: Path, edge_type: tuple[str, str, str], left: list[str]) -> None:
+    folder.mkdir()
+    edges = store.get("edge_index")
+    if edges is None and store.get("adj_t") is not None:
+        from torch_geometric.utils import to_edge_index
+
+        edges = to_edge_index(store["adj_t"])[0].flip(0)  # its rows are targets
+    if edges is None:
+        raise UsageError(f"the edges {edge_type} have no edge_index")
+    _save(folder, "edges", edges)
+    left += [f"{edge_type}.{key}" for key in store.keys() if key not in _TAKEN and hasattr(store[key], "shape")]
 
 
 def _numpy(value: Any) -> Any:

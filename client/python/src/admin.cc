@@ -67,7 +67,8 @@ void Import(const std::string& path, const std::string& source,
       {"feature_type", &options.feature_type}, {"undirected", &options.undirected},
       {"add_reverse", &options.add_reverse},   {"both_directions", &options.both_directions},
       {"deduplicate", &options.deduplicate},   {"allow_nan", &options.allow_nan},
-      {"bfloat16", &options.bfloat16},         {"relabel", &options.relabel}};
+      {"bfloat16", &options.bfloat16},         {"relabel", &options.relabel},
+      {"types", &options.types}};
   const std::map<std::string, const char**> files = {
       {"raw_type", &options.raw_type}, {"edges", &options.edges}, {"features", &options.features},
       {"labels", &options.labels},     {"train", &options.train}, {"valid", &options.valid},

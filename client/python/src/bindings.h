@@ -105,16 +105,18 @@ inline nb::dict DictOf(quarry_counters* counters) {
 // What a spec points to.
 struct LiveSpec {
   std::string feature_table, topology, sampler;
-  std::vector<uint32_t> fanouts;
+  std::vector<uint32_t> fanouts, relation_fanouts;
   quarry_live_spec spec{};
 
   LiveSpec(std::string table, std::string graph, int direction, std::vector<uint32_t> hops,
            uint32_t batch_size, uint64_t cache_bytes, uint64_t seed, bool replace, bool edge_ids,
-           std::string sampler_name, uint32_t batch_dependency, bool weighted)
+           std::string sampler_name, uint32_t batch_dependency, bool weighted,
+           std::vector<uint32_t> hops_by_relation)
       : feature_table(std::move(table)),
         topology(std::move(graph)),
         sampler(std::move(sampler_name)),
-        fanouts(std::move(hops)) {
+        fanouts(std::move(hops)),
+        relation_fanouts(std::move(hops_by_relation)) {
     spec.size = sizeof spec;
     spec.direction = direction;
     spec.batch_size = batch_size;
@@ -133,6 +135,8 @@ struct LiveSpec {
     spec.sampler = sampler.c_str();
     spec.fanouts = fanouts.data();
     spec.fanout_count = fanouts.size();
+    spec.relation_fanouts = relation_fanouts.empty() ? nullptr : relation_fanouts.data();
+    spec.relation_fanout_count = relation_fanouts.size();
     return &spec;
   }
 };

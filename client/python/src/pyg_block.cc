@@ -85,8 +85,11 @@ void PygBlock::WriteEdges(const quarry_batch_arrays& arrays) {
 
 void PygBlock::WritePositions(const quarry_batch_arrays& arrays, const PygPass& pass) {
   positions_.emplace(std::array<size_t, 1>{arrays.seed_count});
+  WriteSeedPositions(arrays, pass, positions_->data());
+}
+
+void WriteSeedPositions(const quarry_batch_arrays& arrays, const PygPass& pass, int64_t* at) {
   // A binary search of all seeds at once: their loads of a step do not wait for each other.
-  int64_t* const at = positions_->data();
   std::fill_n(at, arrays.seed_count, 0);
   for (size_t left = pass.sorted.size(); left > 1; left -= left / 2) {
     const auto half = static_cast<int64_t>(left / 2);

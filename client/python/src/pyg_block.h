@@ -21,6 +21,9 @@ struct PygPass {
   std::vector<uint32_t> order;   // where each of them stood before they were sorted; empty: there
 };
 
+// Where each of a batch's seeds stands among those of the pass, `order` included. REQUIRES: they are among them.
+void WriteSeedPositions(const quarry_batch_arrays& arrays, const PygPass& pass, int64_t* positions);
+
 // Nodes and edges of each hop, the seeds first.
 class HopCounts {
  public:

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "bindings.h"
+#include "hetero_block.h"
 #include "memory.h"
 #include "pyg_block.h"
 
@@ -86,6 +87,18 @@ std::shared_ptr<PygBlock> PygBlockOf(Batch& batch, bool features) {
   if (block == nullptr) block = std::make_shared<PygBlock>(handle, PygPass{});
   if (features) block->Gather(handle);
   return block;
+}
+
+nb::dict HeteroBlockOf(const Batch& batch, const HeteroTypes& types, uint32_t seed_type,
+                       const PygPass& pass) {
+  const UseOf use(batch);
+  quarry_batch* const handle = batch.shared->handle.get();
+  std::optional<HeteroBlock> block;
+  {
+    const nb::gil_scoped_release free;
+    block.emplace(handle, types, seed_type, pass);
+  }
+  return block->ToDict();
 }
 
 void NodeIds(const Batch& batch, const Flat<int64_t>& out) {
@@ -376,6 +389,7 @@ void BindBatch(nb::module_& module) {
           },
           nb::rv_policy::reference)
       .def("pyg_block", PygBlockOf, nb::arg("features") = false)
+      .def("hetero_block", HeteroBlockOf, nb::arg("types"), nb::arg("seed_type"), nb::arg("pyg"))
       .def("write_node_ids", NodeIds, nb::arg("out"))
       .def_prop_ro("has_labels", [](const Batch& self) { return self.arrays().labels != nullptr; })
       .def_prop_ro("has_edge_ids", [](const Batch& self) { return self.arrays().edge_ids != nullptr; })
@@ -399,11 +413,19 @@ void BindBatch(nb::module_& module) {
 void BindStreams(nb::module_& module) {
   nb::class_<LiveSpec>(module, "LiveSpec")
       .def(nb::init<std::string, std::string, int, std::vector<uint32_t>, uint32_t, uint64_t, uint64_t, bool,
-                    bool, std::string, uint32_t, bool>(),
+                    bool, std::string, uint32_t, bool, std::vector<uint32_t>>(),
            nb::arg("feature_table"), nb::arg("topology"), nb::arg("direction"), nb::arg("fanouts"),
            nb::arg("batch_size"), nb::arg("cache_bytes"), nb::arg("seed"), nb::arg("replace"),
            nb::arg("edge_ids") = false, nb::arg("sampler") = "neighbor", nb::arg("batch_dependency") = 0,
-           nb::arg("weighted") = false);
+           nb::arg("weighted") = false, nb::arg("relation_fanouts") = std::vector<uint32_t>());
+  nb::class_<HeteroTypes>(module, "HeteroTypes")
+      .def(
+          "__init__",
+          [](HeteroTypes* self, const std::vector<uint32_t>& firsts, const std::vector<uint32_t>& dims,
+             const std::vector<uint32_t>& sources, const std::vector<uint32_t>& destinations) {
+            new (self) HeteroTypes{firsts, dims, sources, destinations};
+          },
+          nb::arg("firsts"), nb::arg("dims"), nb::arg("sources"), nb::arg("destinations"));
   BindBatch(module);
   nb::class_<PygPass>(module, "PygPass")
       .def(

@@ -34,6 +34,7 @@ struct quarry_import_options {
   quarry_progress progress; /* may be null */
   void* context;
   int relabel; /* since version 1.5: number the labels from 0; the table label_code has what they were */
+  int types;   /* since version 1.10: of MAG240M and IGB all types of nodes and edges, not the papers alone */
 };
 /* Makes the database `path`, whole or not at all. `options` may be null. QUARRY_ALREADY_EXISTS,
  * QUARRY_NOT_FOUND, QUARRY_INVALID_ARGUMENT (the source, by file and position), QUARRY_NO_SPACE. */

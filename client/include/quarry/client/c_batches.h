@@ -36,6 +36,8 @@ struct quarry_batch_arrays {
   /* Since version 1.3: by edge, its position in the order of quarry_read_edges. Of blocks and live streams
    * along QUARRY_IN; streams have to be asked for them, and a server of an earlier Quarry samples none. */
   const uint64_t* edge_ids;
+  /* Since version 1.10: by edge, its relation, where fanouts are by type of edges; those of a node's edges ascend. */
+  const uint16_t* relations;
 };
 /* A block of `seeds`, each given once, without labels and features. */
 int quarry_sample(quarry_store* store, const char* topology, const uint32_t* seeds, size_t seed_count,
@@ -50,6 +52,13 @@ int quarry_batch_get(const quarry_batch* batch, struct quarry_batch_arrays* arra
  * one). QUARRY_INVALID_ARGUMENT for another type, a stride shorter than a row, a batch without features. */
 int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, uint64_t out_stride_bytes,
                         uint32_t threads);
+
+/* Since version 1.10: the same of nodes of one type, of a batch with fanouts by type of edges, which has no others. The type
+ * is counted as SQL's table node_types lists them; `positions` are places in `nodes`, of nodes of the type.
+ * QUARRY_INVALID_ARGUMENT for a type that is not there or has no rows, and for a place beyond the batch's nodes. */
+int quarry_batch_gather_type(const quarry_batch* batch, uint32_t node_type, const uint32_t* positions,
+                             size_t count, int element_type, void* out, uint64_t out_stride_bytes,
+                             uint32_t threads);
 
 /* Since version 1.8: memory of the device that a stream's batches go to (quarry_stream_options), the caller's; null:
  * not wanted. Sizes are those of quarry_batch_get, whose arrays stay in memory, but rows and slots, which are null. */
@@ -92,6 +101,11 @@ struct quarry_live_spec {
       sampler; /* null: "neighbor"; "labor": the nodes of a hop choose the same neighbors where they can */
   uint32_t batch_dependency; /* of labor: batches that a node keeps its number for; 0: each has its own */
   int weighted;              /* neighbors are drawn with probability proportional to the weights of edges */
+  /* Since version 1.10, of a graph with types: for each hop and each relation, in the order of their ids, how many
+   * neighbors a node is given by edges of that type; null: edges of all types are alike. `fanouts` then bounds what a
+   * node is given in a hop by all types together. QUARRY_UNSUPPORTED of what is packed, of a server, and on a GPU. */
+  const uint32_t* relation_fanouts;
+  size_t relation_fanout_count;
 };
 enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT = 2 };
 struct quarry_stream_options {

@@ -12,12 +12,12 @@ from .. import _quarry
 from .._batches import Stream
 from .._errors import Unsupported, UsageError
 from .._values import FLOAT32, SPLITS, ids_of, size
+from ._hetero import NEIGHBORS_MAX, Hetero, array_of, nodes_of_split
 
 if TYPE_CHECKING:
     from .._database import Database, Snapshot
     from .._waiting import ProgressCallable
 
-NEIGHBORS_MAX = 1024  # of a node in one hop
 _OF_DATALOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn", "filter_per_worker")
 _NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "input_time", "drop_last", "neighbor_sampler")
 
@@ -25,8 +25,10 @@ _NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "in
 class Loader:
     """Mini-batches of a database as torch_geometric.data.Data: an epoch each time it is iterated.
 
-    num_neighbors  neighbors a hop, from the seeds outwards: 1 to 1024 (where PyG has -1, say 1024)
-    input_nodes    the seeds: "train", "valid" or "test", ids, a mask; None: all nodes
+    num_neighbors  neighbors a hop, from the seeds outwards: 1 to 1024 (where PyG has -1, say 1024); of a database with
+                   types, a list for all types of edges, or a dict of lists by (source, name, destination), from 0 on
+    input_nodes    the seeds: "train", "valid" or "test", ids, a mask; None: all nodes. Of a database with types a pair,
+                   the type and which of its nodes, ids from 0 on: ("paper", "train"); or the type: all of them
     shuffle        seeds in another order every epoch; else batches come in the order of `input_nodes`
     plan           True: epochs over the train split are sampled and packed once, by the first epoch, and read at
                    the disk's speed from then on (they repeat after `epochs`); needs shuffle. "auto": where such a
@@ -54,14 +56,16 @@ class Loader:
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
     db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
-    are the caller's: they may be kept. Two are made ahead, on a thread of the Loader, in memory beside the database's.
+    are the caller's: they may be kept. Of a database with types it is a HeteroData: the same by type of nodes and of edges,
+    x where nodes of the type have features, y, input_id and batch_size of the seeds' type; e_id is a column of db.edges()
+    there, too. Such batches are sampled as they come, uniformly, along "in", to memory. Two are made ahead, on a thread of the Loader, in memory beside the database's.
     Loaders of one database and one kind of batch take turns on one road, so that one pass runs at a time.
     """
 
     def __init__(
         self,
         db: Database,
-        num_neighbors: Sequence[int],
+        num_neighbors: Sequence[int] | dict[tuple[str, str, str], Sequence[int]],
         batch_size: int = 1024,
         input_nodes: Any = "train",
         *,
@@ -101,7 +105,8 @@ class Loader:
             raise UsageError(f"a Loader of {db!r}: a database is wanted, as quarry.open gives it")
         if batch_size < 1:
             raise UsageError(f"batch_size {batch_size}: 1 seed at least")
-        self._fanouts = fanouts_of(num_neighbors)
+        self._hetero = Hetero.of(db, num_neighbors, input_nodes)
+        self._fanouts = fanouts_of(num_neighbors) if self._hetero is None else self._hetero.fanouts
         self._batch_size = batch_size
         self._shuffle = shuffle
         self._plan = plan
@@ -116,10 +121,10 @@ class Loader:
         self._device = device
         self._pinned = isinstance(device, int) or str(device).startswith("cuda")
         self._gpu_memory = 0 if gpu_memory == "auto" else size(gpu_memory, None, "gpu_memory")  # as the engine has it
-        self._by_engine = self._pinned and (gpu_memory == "auto" or self._gpu_memory > 0)
+        self._by_engine = self._pinned and self._hetero is None and (gpu_memory == "auto" or self._gpu_memory > 0)
         self._gpu_cache = gpu_cache
         self._gpu_sampling = gpu_sampling
-        if gpu_sampling and not self._by_engine:
+        if gpu_sampling and not self._by_engine and self._hetero is None:
             raise UsageError("gpu_sampling: batches are sampled on the GPU that device names, where gpu_memory leaves it memory")
         if gpu_sampling and plan not in (False, "auto"):
             raise UsageError("gpu_sampling: a plan's batches are sampled ahead, by the processor; give plan=False")
@@ -131,6 +136,9 @@ class Loader:
         self._gpu: _Gpu | None = None  # while the engine brings batches to it
         self._transform = transform
         self._progress = progress
+        if self._hetero is not None:
+            self._hetero.check(plan=plan not in (False, "auto"), gpu_sampling=gpu_sampling, weighted=weighted, labor=sampler != "neighbor", other_direction=direction != "in")
+            input_nodes = self._hetero.seeds
         self._split = input_nodes if isinstance(input_nodes, str) else None
         if self._split is not None and self._split not in SPLITS:
             raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
@@ -182,10 +190,13 @@ class Loader:
             self._gpu.begin()
             ahead = stream.made_ahead(seeds, self._gpu.take, self._gpu.data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
             return self._gpu.handed_over(ahead)
-        return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=pyg)
+        ahead_of = None if self._hetero is not None else pyg
+        return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=ahead_of)
 
-    def _take(self, raw: Any) -> tuple[_quarry.PygBlock, Any]:
+    def _take(self, raw: Any) -> tuple[Any, Any]:
         """What a batch has for PyG: ids, which the engine made ahead, and rows. Pinned memory is Torch's to make."""
+        if self._hetero is not None:
+            return self._hetero.take(raw, self._prepare()), None
         block = raw.pyg_block(features=not self._pinned)
         if not self._pinned or raw.dim == 0:
             return block, None
@@ -194,9 +205,9 @@ class Loader:
         raw.gather(x.numpy(), FLOAT32, raw.dim * 4)
         return block, x
 
-    def _data(self, taken: tuple[_quarry.PygBlock, Any]) -> Any:
+    def _data(self, taken: tuple[Any, Any]) -> Any:
         block, x = taken
-        data = _torch(self._pinned)[1](block)
+        data = _torch(self._pinned)[1](block) if self._hetero is None else self._hetero.data(block, self._pinned)
         if x is not None:
             data.x = x
         if self._transform is not None:
@@ -230,7 +241,7 @@ class Loader:
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
-        if self._plan is False or self._parts or self._edge_ids or self._gpu_sampling or (self._split == "train" and not self._shuffle):
+        if self._hetero is not None or self._plan is False or self._parts or self._edge_ids or self._gpu_sampling or (self._split == "train" and not self._shuffle):
             return None
         layouts = self._db.layouts
         if isinstance(self._plan, str) and self._plan != "auto":
@@ -270,6 +281,8 @@ class Loader:
                 **self._draws,
                 **self._parts,
             )
+            if self._hetero is not None:
+                spec["relation_fanouts"] = self._hetero.relation_fanouts
             self._stream, self._gpu = self._opened_gpu(spec) if self._by_engine else (self._db._shared_stream(**spec), None)
         return self._stream
 
@@ -293,6 +306,8 @@ class Loader:
         return self._open().stats()
 
     def __repr__(self) -> str:
+        if self._hetero is not None:
+            return f"<quarry.pyg.Loader: {len(self._hetero.seeds)} nodes of type {self._hetero.seed_type!r}, batches of {self._batch_size}>"
         seeds = self._split or f"{len(self._seeds) if self._seeds is not None else 0} nodes"
         return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
 
@@ -363,19 +378,11 @@ class _Gpu:
 def fanouts_of(num_neighbors: Any) -> list[int]:
     """Neighbors a hop, as the engine takes them."""
     if isinstance(num_neighbors, dict):
-        raise NotImplementedError("num_neighbors by type of edge: a database has one type; give a list")
+        raise UsageError("num_neighbors by type of edges: this database has one type; give a list")
     fanouts = [int(fanout) for fanout in num_neighbors] if np.iterable(num_neighbors) else []
     if not fanouts or min(fanouts) < 1 or max(fanouts) > NEIGHBORS_MAX:
         raise UsageError(f"num_neighbors {num_neighbors}: a list, for each hop a number from 1 to {NEIGHBORS_MAX}" + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else ""))
     return fanouts
-
-
-def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
-    """Seeds of a pass over a split: its nodes, of the train split those with a label; ascending."""
-    nodes = db.split(split)
-    if split == "train" and "label" in db:
-        nodes = nodes[db["label"][nodes] >= 0]
-    return nodes
 
 
 @functools.cache
@@ -403,7 +410,3 @@ def _torch(pinned: bool = False) -> tuple[Any, Callable[[_quarry.PygBlock], Any]
         return torch, by_constructor
     direct = tensor_of if pinned else getattr(torch._C, "_from_dlpack", from_dlpack)
     return torch, _quarry.PygData(direct, Data, type(store), {name: value for name, value in fields.items() if name != "_store"})
-
-
-def array_of(nodes: Any) -> npt.NDArray[Any]:
-    return np.asarray(nodes.detach().cpu() if hasattr(nodes, "detach") else nodes)

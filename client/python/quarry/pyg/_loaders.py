@@ -13,7 +13,7 @@ from torch_geometric.sampler import SamplerOutput
 from .._database import Database
 from .._errors import Unsupported, UsageError
 from .._values import SPLITS, ids_of
-from ._loader import array_of, nodes_of_split
+from ._hetero import array_of, nodes_of_split
 from ._sampler import ONLY, NeighborSampler
 from ._stores import FeatureStore, GraphStore
 

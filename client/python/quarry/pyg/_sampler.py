@@ -20,6 +20,7 @@ from .. import _quarry
 from .._database import Database, direction_of
 from .._errors import UsageError
 from .._values import ids_of
+from ._hetero import refuse_types
 from ._loader import fanouts_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class NeighborSampler(BaseSampler):
                 raise NotImplementedError(f"NeighborSampler has no {name}={value!r}, only {ONLY[name]!r}" + ("; quarry.pyg.Loader has it" if name == "replace" else ""))
         self.num_neighbors = fanouts_of(num_neighbors)
         self.db = data if isinstance(data, Database) else data[1].db
+        refuse_types(self.db, "a NeighborSampler")
         self.num_nodes = self.db.num_nodes
         self._direction = direction_of(direction)
         self._topology = topology

@@ -13,7 +13,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 
 from .._errors import NotFound, OutOfBudget, Unsupported, UsageError
 from .._values import SPLITS, bytes_text, ids_of, size
-from ._loader import array_of
+from ._hetero import array_of, refuse_types
 from ._memory import available_bytes
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class FeatureStore(pyg_data.FeatureStore):
         edge_attrs: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        refuse_types(db, "a FeatureStore")
         self.db = db
         self._snapshot = snapshot
         self._tables: dict[str, Table] = {}  # by the name of the attribute
@@ -210,6 +211,7 @@ class GraphStore(pyg_data.GraphStore):
 
     def __init__(self, db: Database, *, topology: str = "graph", limit: int | str | None = None) -> None:
         super().__init__()
+        refuse_types(db, "a GraphStore")
         self.db = db
         self._topology = topology
         self._limit = None if limit is None else size(limit, what="limit")

@@ -36,6 +36,12 @@ struct FeatureView {
   const std::byte* Row(size_t i) const { return rows.data() + (slots.empty() ? i : slots[i]) * stride_bytes; }
 };
 
+// What the rows of nodes of one type are like, at the places that FeatureView has for all nodes.
+struct TypeRows {
+  ElementType element_type = ElementType::kFloat32;
+  uint32_t dim = 0;  // 0: nodes of the type have none
+};
+
 // The sampled graph in DENSE form (quarry/sampling/block.h says how nodes are numbered), and what belongs to
 // its nodes. Local ids index `nodes`.
 struct BatchView {
@@ -46,8 +52,11 @@ struct BatchView {
   std::span<const uint32_t> indptr = {};       // [targets + 1]: sampled neighbors of nodes[v]
   std::span<const uint32_t> indices = {};      // [edges]: local ids of the neighbors
   std::span<const uint64_t> edge_ids = {};  // [edges], or none: positions among the in-neighbors of all nodes
-  std::span<const int64_t> labels = {};     // [seeds], or none; -1 = unlabelled
+  std::span<const uint16_t> relations = {};  // [edges], where fanouts are by type of edges: each one's type
+  std::span<const int64_t> labels = {};      // [seeds], or none; -1 = unlabelled
   FeatureView features = {};
+  // By type of nodes, where rows are of several tables: features has places and slots of all rows then, and no dim.
+  std::span<const TypeRows> type_rows = {};
 
   uint32_t hops() const { return static_cast<uint32_t>(hop_offsets.size()) - 1; }
   // Nodes with a list of neighbors: those known after hop hops - 1.

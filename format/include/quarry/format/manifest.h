@@ -14,13 +14,14 @@
 #include "quarry/base/status.h"
 #include "quarry/format/device_record.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/graph_types.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/format/topology_record.h"
 
 namespace quarry {
 
 // One table: a file of rows by node. Well-known names: "feature" (training input), "label" (int64 x 1, -1 =
-// none), "split" (uint8 x 1, enum Split).
+// none), "split" (uint8 x 1, enum Split); "TYPE.feature", whose rows are those of the nodes of a type.
 struct TableRecord {
   std::string name;
   std::string file;  // relative to the database, as "features/feature-1.qft"
@@ -172,6 +173,8 @@ struct Manifest {
   std::vector<PartitioningRecord> partitionings;
   uint64_t grown = 0;         // timestamp of the last commit of nodes; 0 = none
   uint64_t nodes_before = 0;  // node count before that commit
+  std::vector<NodeTypeRecord> node_types;  // empty: one type; else they have all nodes, in this order
+  std::vector<EdgeTypeRecord> edge_types;  // by relation id; empty beside one type of nodes
 
   const TableRecord* FindTable(std::string_view name) const;                // nullptr when absent
   const TopologyRecord* FindTopology(std::string_view name) const;          // nullptr when absent

@@ -127,6 +127,9 @@ struct RoadSpec {
   // Neighbors are drawn with probability proportional to the weights of the edges, which the topology must have.
   bool weighted = false;
   bool edge_ids = false;  // blocks say which edges were drawn; along kIn, and of live roads alone
+  // Of a graph with types: [hops x relations], how many neighbors a node is given by the edges of each type. `fanouts` then
+  // bounds what it is given in a hop by those of all types. Empty: edges of all types are alike.
+  std::vector<uint32_t> relation_fanouts = {};
   bool operator==(const RoadSpec&) const = default;
 
   // Names what is sampled: specs that differ in what stays in memory alone have the same.
@@ -137,11 +140,14 @@ struct RoadSpec {
     if (replace) hash = MixSeed(hash, 1);
     if (sampler != SamplerKind::kNeighbor)
       hash = MixSeed(hash, 2, static_cast<uint64_t>(sampler), batch_dependency);
+    for (const uint32_t fanout : relation_fanouts) hash = MixSeed(hash, 4, fanout);
     return weighted ? MixSeed(hash, 3) : hash;
   }
   // Whether each node's neighbors are drawn by themselves, and all are alike: what every source of neighbors and every
   // server can do.
-  bool DrawsPlainly() const { return sampler == SamplerKind::kNeighbor && !weighted; }
+  bool DrawsPlainly() const {
+    return sampler == SamplerKind::kNeighbor && !weighted && relation_fanouts.empty();
+  }
   // What batch `number` of a pass is drawn by.
   DrawSeed SeedOf(uint64_t pass, uint64_t number) const {
     const uint64_t own = MixSeed(seed, pass, number);

@@ -34,6 +34,8 @@ struct TopologyRecord {
   bool deduplicated = false;  // no list holds a neighbor twice
   bool undirected = false;    // both directions of every edge are stored
   bool weighted = false;      // every edge has a weight
+  bool by_relation =
+      false;  // a list has its neighbors by relation, and ascending within one; else by neighbor
   uint64_t file_bytes = 0;
   uint64_t folded = 0;            // the file holds the commits of edges up to this timestamp
   std::vector<TopologyRun> runs;  // what was committed since, in order

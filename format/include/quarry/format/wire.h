@@ -35,6 +35,7 @@ inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr size_t kNameBytesMax = 64;
 inline constexpr size_t kFailureBytesMax = 1024;  // longer sentences are cut
 inline constexpr uint32_t kFanoutMax = 1024;
+inline constexpr uint32_t kTypedFanoutMax = 4096;  // of a hop, where fanouts are by type of edges
 inline constexpr uint32_t kHopsMax = 8;
 inline constexpr uint32_t kDimMax = 1 << 24;
 inline constexpr uint64_t kRegionBytesMax = uint64_t{1} << 46;

@@ -81,6 +81,17 @@ struct EdgeInput {
   std::string name;  // relation name, "" for the only one
   std::string path;  // for messages
   std::unique_ptr<EdgeReader> reader;
+  uint32_t source = 0;  // of a typed graph: the types of the edges' ends, whose ids begin at 0 in each
+  uint32_t destination = 0;
+};
+
+// The nodes of one type, and what is known of them; ids and rows count from 0 in each type.
+struct NodeTypeInput {
+  std::string name;
+  uint64_t count = 0;
+  std::unique_ptr<RowReader> features;
+  std::unique_ptr<IntReader> labels;
+  std::unique_ptr<IntReader> train, valid, test;
 };
 
 // A source, opened and validated as far as its headers go. Owns its readers. Counts that headers state agree
@@ -93,6 +104,8 @@ struct Dataset {
   std::unique_ptr<RowReader> features;
   std::unique_ptr<RowReader> targets;  // what a model may learn to give of each node; NaN = none
   std::vector<EdgeInput> edges;
+  // Of a typed graph, which has neither features, labels and splits below nor triples; else empty.
+  std::vector<NodeTypeInput> node_types;
   std::unique_ptr<IntReader> labels;              // -1 = none; NaN in the source becomes -1
   std::unique_ptr<IntReader> train, valid, test;  // node ids
   // Sets for link prediction only, instead of `edges`; the three parts in order, with the names that their
@@ -107,14 +120,15 @@ struct SourceHints {
   uint64_t node_count = 0;      // --nodes
   uint64_t feature_dim = 0;     // --dim: columns of CSR features, and of features without a header
   bool u2_is_bfloat16 = false;  // --bf16: two-byte unsigned .npy features are bfloat16
+  bool types = false;           // --types: all types of nodes, of a source that is else taken for its papers
   std::string raw_type;  // --dtype: of features without a header; node_count and feature_dim are their shape
   // Explicit files; each overrides what the folder holds under its usual name.
   std::string edges, features, targets, labels, train, valid, test;
 };
 
-// Opens a folder (.npy set with or without metadata.yaml, OGB, MAG240M, IGB, Marius, GraphBolt, triples), or
-// a single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz, .safetensors or .pt
-// that holds edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
+// Opens a folder (.npy set with or without metadata.yaml, a folder for each type of nodes and edges, OGB, MAG240M, IGB,
+// Marius, GraphBolt, triples), or a single file: an edge list (.npy, .csv, .tsv, .txt, each text also .gz), or an .npz,
+// .safetensors or .pt with edges (and more) or a sparse adjacency. kNotFound and kInvalidArgument say what was looked for.
 Result<Dataset> OpenDataset(const std::string& path, const SourceHints& hints);
 
 // Opens the files that the hints name, and nothing else: features, labels and lists of ids without a graph.

@@ -20,13 +20,14 @@ struct TopologyBuildOptions {
   bool deduplicate = false;     // equal edges are kept once (equal in relation too, when there are several)
   bool weighted = false;        // weights are kept per edge; one that stands for several has their sum
   uint32_t relation_count = 1;  // edge types; more than one: ids are kept per edge
+  bool by_relation = false;     // lists have their neighbors by relation, and ascending within one
   uint64_t memory_bytes = 256 << 20;  // for sort buffers and merge; at least kTopologyBuildBytesMin
   std::string scratch_directory;      // exists; runs are spilled here, to files that are unlinked at once
 };
 inline constexpr uint64_t kTopologyBuildBytesMin = 16 << 20;
 
-// Sorts edges by (destination, source, relation) (and by (source, destination, relation) for CSR) with an
-// external merge sort in bounded memory and writes the file. Add in any order, then Finish once. Owned and
+// Sorts edges by (destination, source, relation), or by (destination, relation, source), (and with the ends exchanged for
+// CSR) with an external merge sort in bounded memory and writes the file. Add in any order, then Finish once. Owned and
 // used by one thread; after an error only its destructor may be called.
 class TopologyBuilder {
  public:
@@ -48,6 +49,8 @@ class TopologyBuilder {
   virtual Result<TopologyRecord> Finish(const std::string& path, uint64_t node_count,
                                         std::span<const std::byte, 16> database_id, uint64_t generation,
                                         const std::function<Status(uint64_t edges)>& progress = {}) = 0;
+  // The edges of each relation that Finish has written; none, where lists are not by relation.
+  virtual std::span<const uint64_t> relation_edges() const = 0;
 };
 
 }  // namespace quarry

@@ -22,6 +22,8 @@ struct Block {
   std::vector<uint32_t> indptr;       // [hop_offsets[hops - 1] + 1]: sampled neighbors of nodes[v]
   std::vector<uint32_t> indices;      // [edges]: local ids of the neighbors
   std::vector<uint64_t> edge_ids;     // [edges], or none: each neighbor's position in the topology's CSC
+  std::vector<uint16_t>
+      relations;  // [edges], where fanouts are by type of edges: each one's type, ascending in a list
 
   uint32_t seed_count() const { return hop_offsets.front(); }
   // Without labels and features. Valid as long as the block, and until it changes.
@@ -31,12 +33,13 @@ struct Block {
             .hop_offsets = hop_offsets,
             .indptr = indptr,
             .indices = indices,
-            .edge_ids = edge_ids};
+            .edge_ids = edge_ids,
+            .relations = relations};
   }
   uint64_t memory_bytes() const {
     return nodes.capacity() * sizeof(NodeId) +
            (hop_offsets.capacity() + indptr.capacity() + indices.capacity()) * 4 +
-           edge_ids.capacity() * sizeof(uint64_t);
+           edge_ids.capacity() * sizeof(uint64_t) + relations.capacity() * sizeof(uint16_t);
   }
 };
 

@@ -24,6 +24,8 @@
 
 namespace quarry {
 
+class TypedLists;
+
 // The sides that a direction draws from, in the order in which a node's lists are strung together.
 inline std::span<const Adjacency> SidesOf(Direction direction) {
   static constexpr Adjacency kSides[] = {Adjacency::kCsc, Adjacency::kCsr};
@@ -57,6 +59,7 @@ class PiecedLists {
 struct NeighborSource {
   const Topology* topology = nullptr;
   const PiecedLists* lists = nullptr;  // in place of a topology; of the direction's sides
+  const TypedLists* types = nullptr;   // of the topology's lists, which fanouts by type of edges need
   // Along kBoth, of lists: each side is drawn from by itself, as many as the fanout of each (Waleffe §5.2), and not of
   // both together.
   bool sides_apart = false;
@@ -84,6 +87,8 @@ class NeighborSampler {
  public:
   static constexpr uint32_t kFanoutMax = 1024;
   static constexpr uint32_t kHopsMax = 8;
+  // Fanouts by type: the most that a node is given in a hop by all types of edges together.
+  static constexpr uint32_t kTypedFanoutMax = 4096;
 
   // Takes fanouts (each 1..kFanoutMax) and everything about draws from the spec. kUsage names a bad fanout, or options
   // that contradict each other; kInvalidArgument when the direction needs a side that the topology lacks;

@@ -1,0 +1,172 @@
+"""What a `Loader` of a database with types has beside one of one type: fanouts by type of edges, seeds of a type, and batches
+as HeteroData."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _quarry
+from .._errors import Error, UsageError
+from .._values import SPLITS, ids_of
+
+if TYPE_CHECKING:
+    from .._database import Database, NodeType
+
+NEIGHBORS_MAX = 1024  # of a node in one hop, by edges of a type
+_NEIGHBORS_OF_TYPES_MAX = 4096  # and by those of all types
+
+
+class Hetero:
+    """Types of a Loader's database, and what was asked of them."""
+
+    @staticmethod
+    def of(db: Database, num_neighbors: Any, input_nodes: Any) -> Hetero | None:
+        """None where the database has one type of nodes and edges."""
+        by_type = isinstance(num_neighbors, dict) or (isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str))
+        if db.address.startswith("unix:"):
+            if by_type:
+                raise NotImplementedError("types of nodes and edges over a server: open the database itself")
+            return None
+        types = db.node_types
+        if types:
+            return Hetero(db, types, num_neighbors, input_nodes)
+        if by_type and not isinstance(num_neighbors, dict):
+            raise UsageError(f"input_nodes {input_nodes!r}: this database has one type of nodes; give a split's name, ids, or a mask")
+        return None
+
+    def __init__(self, db: Database, types: list[NodeType], num_neighbors: Any, input_nodes: Any) -> None:
+        self._nodes = types
+        self._edges = db.edge_types
+        self._names = [type_.name for type_ in types]
+        by_relation = _by_relation(num_neighbors, self._edges)
+        self.relation_fanouts = tuple(fanouts[hop] for hop in range(len(by_relation[0])) for fanouts in by_relation)
+        self.fanouts = [max(1, *self._into(hop, by_relation)) for hop in range(len(by_relation[0]))]
+        if max(self.fanouts) > _NEIGHBORS_OF_TYPES_MAX:
+            raise UsageError(f"num_neighbors {num_neighbors}: a node is given {max(self.fanouts)} neighbors in a hop by all types of edges, and {_NEIGHBORS_OF_TYPES_MAX} are the most")
+        self._seed_type, self.seeds = self._seeds_of(db, input_nodes)
+        self._types = _quarry.HeteroTypes(
+            [type_.first for type_ in types],
+            [type_.dim for type_ in types],
+            [self._names.index(source) for source, _, _ in self._edges],
+            [self._names.index(destination) for _, _, destination in self._edges],
+        )
+
+    @property
+    def seed_type(self) -> str:
+        return self._names[self._seed_type]
+
+    def _into(self, hop: int, by_relation: list[list[int]]) -> list[int]:
+        """The most neighbors of a node in a hop, by its type."""
+        return [sum(fanouts[hop] for (_, _, to), fanouts in zip(self._edges, by_relation) if to == name) for name in self._names]
+
+    def _seeds_of(self, db: Database, input_nodes: Any) -> tuple[int, npt.NDArray[np.int64]]:
+        """The type of the seeds, and which nodes of the database they are."""
+        if isinstance(input_nodes, str) and input_nodes in self._names:
+            input_nodes = (input_nodes, None)
+        if isinstance(input_nodes, str) and input_nodes in SPLITS:
+            nodes = nodes_of_split(db, input_nodes)
+            found = np.unique(self._types_of(nodes))
+            if len(found) != 1:
+                of = "of no type" if len(found) == 0 else "of types " + ", ".join(self._names[i] for i in found)
+                raise UsageError(f"input_nodes {input_nodes!r}: the split has nodes {of}; give the type, as ({self._names[0]!r}, {input_nodes!r})")
+            return int(found[0]), nodes
+        if not isinstance(input_nodes, (tuple, list)) or len(input_nodes) != 2 or input_nodes[0] not in self._names:
+            raise UsageError(f"input_nodes {input_nodes!r}: a type of nodes ({', '.join(self._names)}) and which of them, as ({self._names[0]!r}, 'train')")
+        index = self._names.index(input_nodes[0])
+        type_, wanted = self._nodes[index], input_nodes[1]
+        if isinstance(wanted, str):
+            if wanted not in SPLITS:
+                raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
+            nodes = nodes_of_split(db, wanted)
+            nodes = nodes[(nodes >= type_.first) & (nodes < type_.first + type_.num_nodes)]
+            if len(nodes) == 0:
+                raise UsageError(f"input_nodes {input_nodes!r}: the database has no {wanted} nodes of this type" + (" with labels" if wanted == "train" else ""))
+            return index, nodes
+        ids = np.arange(type_.num_nodes) if wanted is None else ids_of(array_of(wanted), type_.num_nodes, f"input_nodes of type {type_.name!r}")
+        return index, ids.astype(np.int64) + type_.first
+
+    def _types_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted([type_.first + type_.num_nodes for type_ in self._nodes], nodes, side="right")
+
+    def check(self, **asked: bool) -> None:
+        """Refuses what batches with types do not have."""
+        for name, wanted in asked.items():
+            if wanted:
+                raise NotImplementedError(f"{name.replace('_', ' ')}: batches of a database with types are sampled as they come, uniformly, along 'in', to memory")
+
+    def take(self, raw: Any, pyg: _quarry.PygPass) -> dict[str, Any]:
+        return raw.hetero_block(self._types, self._seed_type, pyg)  # type: ignore[no-any-return]
+
+    def data(self, block: dict[str, Any], pinned: bool) -> Any:
+        """A HeteroData of what `take` took, in place."""
+        import torch
+        from torch_geometric.data import HeteroData
+
+        def tensor(array: npt.NDArray[Any]) -> Any:
+            made = torch.from_numpy(array)
+            return made.pin_memory() if pinned else made
+
+        data = HeteroData()
+        for name, (n_id, x, sampled) in zip(self._names, block["nodes"]):
+            store = data[name]
+            store.n_id = tensor(n_id)
+            store.num_nodes = len(n_id)
+            if x is not None:
+                store.x = tensor(x)
+            store.num_sampled_nodes = sampled
+        for edge_type, (edge_index, e_id, sampled) in zip(self._edges, block["edges"]):
+            store = data[edge_type]
+            store.edge_index = tensor(edge_index)
+            if e_id is not None:
+                store.e_id = tensor(e_id)
+            store.num_sampled_edges = sampled
+        seeds = data[self.seed_type]
+        if block["y"] is not None:
+            seeds.y = tensor(block["y"])
+        seeds.input_id = tensor(block["input_id"])
+        seeds.batch_size = block["batch_size"]
+        return data
+
+
+def refuse_types(db: Database, what: str) -> None:
+    """PyG's stores and samplers over a database with types would take nodes of all types for one."""
+    try:
+        types = db.node_types
+    except Error:
+        if db.address.startswith("unix:"):  # a server of a Quarry that has no types
+            return
+        raise
+    if types:
+        raise NotImplementedError(f"{what} of a database with types of nodes and edges: quarry.pyg.Loader makes HeteroData of it")
+
+
+def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]]) -> list[list[int]]:
+    """Fanouts of each hop, for each type of edges; types that are left out are not followed."""
+    given = num_neighbors if isinstance(num_neighbors, dict) else dict.fromkeys(edge_types, num_neighbors)
+    unknown = [edge_type for edge_type in given if edge_type not in edge_types]
+    if unknown:
+        raise UsageError(f"num_neighbors: there are no edges of type {unknown[0]}; types are {', '.join(map(str, edge_types))}")
+    lists = {edge_type: [int(fanout) for fanout in fanouts] if np.iterable(fanouts) else [] for edge_type, fanouts in given.items()}
+    hops = {len(fanouts) for fanouts in lists.values()}
+    fanouts = [fanout for of_type in lists.values() for fanout in of_type]
+    if len(hops) != 1 or not fanouts or min(fanouts) < 0 or max(fanouts) > NEIGHBORS_MAX:
+        raise UsageError(
+            f"num_neighbors {num_neighbors}: for each hop a number from 0 to {NEIGHBORS_MAX}, of as many hops for each type"
+            + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else "")
+        )
+    return [lists.get(edge_type, [0] * hops.copy().pop()) for edge_type in edge_types]
+
+
+def nodes_of_split(db: Database, split: str) -> npt.NDArray[np.int64]:
+    """Seeds of a pass over a split: its nodes, of the train split those with a label; ascending."""
+    nodes = db.split(split)
+    if split == "train" and "label" in db:
+        nodes = nodes[db["label"][nodes] >= 0]
+    return nodes
+
+
+def array_of(nodes: Any) -> npt.NDArray[Any]:
+    return np.asarray(nodes.detach().cpu() if hasattr(nodes, "detach") else nodes)

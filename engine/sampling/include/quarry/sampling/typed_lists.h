@@ -1,0 +1,74 @@
+// TypedLists: where in a node's list of in-neighbors those of each type of edges stand, of a graph with types.
+//
+// Lists of such a graph are by relation (TopologyRecord::by_relation), so edges of one type stand together in a list. What
+// is kept, for each node, is where they end: four bytes for each type of edges that runs into the node's type, but for the
+// last, whose end is the list's. A node type with edges of one type into it takes nothing.
+//
+// Immutable: any thread may use it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/status.h"
+#include "quarry/format/graph_types.h"
+#include "quarry/format/manifest.h"
+#include "quarry/storage/store.h"
+#include "quarry/storage/topology.h"
+
+namespace quarry {
+
+class TypedLists {
+ public:
+  // What it holds, by the manifest alone.
+  static uint64_t Bytes(const Manifest& manifest);
+
+  // Reads the relations of all edges of the topology "graph" once. kInvalidArgument where the graph has no types;
+  // kCorruption where a list is not by relation, or has an edge of a type that does not run into its node's type;
+  // kIoError. The caller has reserved Bytes; buffers are taken of `budget` until it returns.
+  static Result<std::unique_ptr<TypedLists>> Load(Store& store, MemoryBudget& budget,
+                                                  const Manifest& manifest, const Topology& topology);
+  // The same of relations in memory, by position: for tests.
+  static Result<std::unique_ptr<TypedLists>> FromMemory(const Manifest& manifest, const Topology& topology,
+                                                        std::span<const uint32_t> relations);
+
+  uint32_t relation_count() const { return relation_count_; }
+  std::span<const NodeTypeRecord> node_types() const { return node_types_; }
+  // The types of edges that run into nodes of a type, ascending.
+  std::span<const uint32_t> RelationsInto(uint32_t type) const { return types_[type].relations; }
+  uint32_t TypeOf(NodeId node) const { return TypeOfNode(node_types_, node); }
+
+  // Where the edges of RelationsInto(type)[k] end in the node's list, counted from its beginning; those before them end
+  // where these begin. REQUIRES: the node is of the type.
+  uint64_t EndOf(uint32_t type, NodeId node, size_t k, uint64_t degree) const {
+    const Type& in = types_[type];
+    const size_t kept = in.relations.size() - 1;
+    return k == kept ? degree : ends_[in.ends_at + (node - in.first) * kept + k];
+  }
+  uint64_t memory_bytes() const { return ends_.size() * sizeof(uint32_t); }
+
+ private:
+  struct Type {
+    std::vector<uint32_t> relations;
+    uint64_t first = 0;    // node
+    uint64_t ends_at = 0;  // in ends_
+  };
+  // Gives the relations of the next edges, at least one; none behind the last.
+  using NextRelations = std::function<Result<std::span<const uint32_t>>()>;
+  static Result<std::unique_ptr<TypedLists>> Make(const Manifest& manifest, const Topology& topology,
+                                                  const NextRelations& next);
+  explicit TypedLists(const Manifest& manifest);
+  Status Fill(const Topology& topology, const NextRelations& next);
+
+  std::vector<NodeTypeRecord> node_types_;
+  uint32_t relation_count_ = 0;
+  std::vector<Type> types_;
+  uint64_t end_count_ = 0;
+  std::vector<uint32_t> ends_;
+};
+
+}  // namespace quarry

@@ -1,0 +1,154 @@
+#include "quarry/sampling/typed_lists.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "quarry/base/units.h"
+#include "quarry/storage/edge_values.h"
+#include "quarry/storage/scanner.h"
+
+namespace quarry {
+namespace {
+
+constexpr uint64_t kTypedPieceBytes = 256 * kKiB;  // of relation ids, while they are read
+
+// Relation ids of a file's edges, piece by piece.
+class RelationPieces {
+ public:
+  static Result<RelationPieces> Open(Store& store, MemoryBudget& budget, const TopologyRecord& record) {
+    RelationPieces pieces;
+    pieces.left_ = record.edge_count;
+    QUARRY_TRY(pieces.values_, EdgeValues::OpenRelations(store, budget, record, Adjacency::kCsc));
+    if (pieces.values_ == nullptr) return pieces;  // there is one relation
+    QUARRY_TRY(pieces.reservation_,
+               budget.Reserve(IoBuffer::MappedBytes(FileScanner::kDepth * kTypedPieceBytes) +
+                                  kTypedPieceBytes * sizeof(uint32_t),
+                              "reading the types of edges"));
+    QUARRY_TRY(pieces.scanner_,
+               FileScanner::Make(store.backend(), pieces.values_->file(), pieces.values_->offset(),
+                                 pieces.values_->bytes(), kTypedPieceBytes));
+    return pieces;
+  }
+
+  Result<std::span<const uint32_t>> Next() {
+    if (left_ == 0) return std::span<const uint32_t>();
+    uint64_t count = std::min<uint64_t>(left_, kTypedPieceBytes);
+    if (values_ == nullptr) {
+      ids_.assign(count, 0);
+    } else {
+      QUARRY_TRY(const std::span<const std::byte> bytes, scanner_->Next());
+      QUARRY_RETURN_IF_ERROR(values_->VerifyPages(page_, bytes));
+      page_ += bytes.size() / kPageBytes;
+      const uint64_t width = values_->value_bytes();
+      count = std::min<uint64_t>(left_, bytes.size() / width);  // pages are filled up with zeros
+      ids_.assign(count, 0);
+      for (uint64_t i = 0; i < count; ++i) std::memcpy(&ids_[i], bytes.data() + i * width, width);
+    }
+    left_ -= count;
+    return std::span<const uint32_t>(ids_);
+  }
+
+ private:
+  std::unique_ptr<EdgeValues> values_;
+  MemoryBudget::Reservation reservation_;
+  std::unique_ptr<FileScanner> scanner_;
+  std::vector<uint32_t> ids_;
+  uint64_t page_ = 0;
+  uint64_t left_ = 0;  // edges
+};
+
+}  // namespace
+
+uint64_t TypedLists::Bytes(const Manifest& manifest) {
+  return TypedLists(manifest).end_count_ * sizeof(uint32_t);
+}
+
+TypedLists::TypedLists(const Manifest& manifest)
+    : node_types_(manifest.node_types), relation_count_(static_cast<uint32_t>(manifest.edge_types.size())) {
+  for (const NodeTypeRecord& type : node_types_) types_.push_back({.first = type.first});
+  for (uint32_t relation = 0; relation < relation_count_; ++relation) {
+    types_[manifest.edge_types[relation].destination].relations.push_back(relation);
+  }
+  for (size_t t = 0; t < types_.size(); ++t) {
+    types_[t].ends_at = end_count_;
+    const size_t into = types_[t].relations.size();
+    end_count_ += node_types_[t].count * (into == 0 ? 0 : into - 1);
+  }
+}
+
+Result<std::unique_ptr<TypedLists>> TypedLists::Load(Store& store, MemoryBudget& budget,
+                                                     const Manifest& manifest, const Topology& topology) {
+  const TopologyRecord* const graph = manifest.FindTopology("graph");
+  if (graph == nullptr || manifest.edge_types.empty() || (graph->relation_count > 1 && !graph->by_relation)) {
+    return MakeStatus(Code::kInvalidArgument, "{}: the graph has no types of edges to sample by",
+                      store.path());
+  }
+  if (graph->relation_count > uint32_t{1} << 16) {
+    return MakeStatus(Code::kUnsupported, "{}: {} types of edges: samples by type are of 65536 at most",
+                      store.path(), graph->relation_count);
+  }
+  QUARRY_TRY(RelationPieces pieces, RelationPieces::Open(store, budget, *graph));
+  return Make(manifest, topology, [&] { return pieces.Next(); });
+}
+
+Result<std::unique_ptr<TypedLists>> TypedLists::FromMemory(const Manifest& manifest, const Topology& topology,
+                                                           std::span<const uint32_t> relations) {
+  return Make(manifest, topology, [&]() -> Result<std::span<const uint32_t>> {
+    return std::exchange(relations, std::span<const uint32_t>());
+  });
+}
+
+Result<std::unique_ptr<TypedLists>> TypedLists::Make(const Manifest& manifest, const Topology& topology,
+                                                     const NextRelations& next) {
+  std::unique_ptr<TypedLists> lists(new TypedLists(manifest));
+  QUARRY_RETURN_IF_ERROR(lists->Fill(topology, next));
+  return lists;
+}
+
+// One pass over the edges beside indptr: a list's edges ascend by relation, and each step to the next relation of the
+// node's type is an end.
+Status TypedLists::Fill(const Topology& topology, const NextRelations& next) {
+  const std::span<const uint64_t> indptr = topology.indptr(Adjacency::kCsc);
+  ends_.resize(end_count_);
+  std::span<const uint32_t> relations;
+  uint64_t edge = 0;
+  for (uint32_t t = 0; t < types_.size(); ++t) {
+    const Type& type = types_[t];
+    const size_t kept = type.relations.empty() ? 0 : type.relations.size() - 1;
+    for (uint64_t i = 0; i < node_types_[t].count; ++i) {
+      const uint64_t begin = indptr[type.first + i];
+      const uint64_t end = indptr[type.first + i + 1];
+      if (end - begin > std::numeric_limits<uint32_t>::max()) {
+        return MakeStatus(Code::kUnsupported, "{}: node {} has {} in-neighbors, too many to sample by type",
+                          topology.file().path(), type.first + i, end - begin);
+      }
+      uint32_t* const ends = ends_.data() + type.ends_at + i * kept;
+      size_t k = 0;
+      for (; edge < end; ++edge) {
+        if (relations.empty()) {
+          QUARRY_TRY(relations, next());
+          if (relations.empty())
+            return MakeStatus(Code::kCorruption, "{}: fewer relations than edges", topology.file().path());
+        }
+        const uint32_t relation = relations.front();
+        relations = relations.subspan(1);
+        while (k < type.relations.size() && type.relations[k] < relation) {
+          if (k < kept) ends[k] = static_cast<uint32_t>(edge - begin);
+          ++k;
+        }
+        if (k < type.relations.size() && type.relations[k] == relation) continue;
+        return MakeStatus(
+            Code::kCorruption,
+            "{}: edge {} into node {} is of type {}, which does not run into nodes of type '{}', or not "
+            "behind the one before it",
+            topology.file().path(), edge, type.first + i, relation, node_types_[t].name);
+      }
+      for (; k < kept; ++k) ends[k] = static_cast<uint32_t>(end - begin);
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace quarry

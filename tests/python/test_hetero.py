@@ -1,0 +1,306 @@
+"""Graphs with types: import, SQL and streams with NumPy alone; from_pyg and quarry.pyg.Loader against what PyG documents of
+HeteroData batches, where torch and torch_geometric are there."""
+
+import importlib.util
+import shutil
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import quarry
+
+_TORCH = importlib.util.find_spec("torch_geometric") is not None
+NODES = {"paper": 300, "author": 200, "field_of_study": 40}
+DIMS = {"paper": 12, "author": 7}  # fields have no features
+EDGES = {
+    ("author", "writes", "paper"): 900,
+    ("author", "reviews", "paper"): 300,  # a second relation between the same types
+    ("paper", "cites", "paper"): 1500,
+    ("paper", "rev_writes", "author"): 900,
+    ("paper", "has_topic", "field_of_study"): 500,
+    ("field_of_study", "rev_has_topic", "paper"): 500,
+}
+
+
+def typed_arrays(seed: int = 1) -> dict:
+    rng = np.random.default_rng(seed)
+    edges = {}
+    for (source, name, destination), count in EDGES.items():
+        pairs = np.stack([rng.integers(0, NODES[source], count), rng.integers(0, NODES[destination], count)])
+        edges[source, name, destination] = np.unique(pairs, axis=1)
+    labels = rng.integers(0, 5, NODES["paper"])
+    labels[::20] = -1
+    split = rng.integers(0, 4, NODES["paper"])
+    return {
+        "x": {name: rng.standard_normal((NODES[name], dim), dtype=np.float32) for name, dim in DIMS.items()},
+        "edges": edges,
+        "labels": labels,
+        "masks": {name: split == i + 1 for i, name in enumerate(("train", "val", "test"))},
+    }
+
+
+def write_folder(folder: Path, graph: dict) -> None:
+    for name, count in NODES.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "metadata.yaml").write_text(f"num_nodes: {count}\n")
+        if name in graph["x"]:
+            np.save(folder / name / "features.npy", graph["x"][name])
+    np.save(folder / "paper/labels.npy", graph["labels"])
+    for name, mask in graph["masks"].items():
+        np.save(folder / f"paper/{name}_mask.npy", mask)
+    for edge_type, pairs in graph["edges"].items():
+        (folder / "__".join(edge_type)).mkdir()
+        np.save(folder / "__".join(edge_type) / "edge_index.npy", pairs)
+
+
+class TypedTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="quarry-python-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.graph = typed_arrays()
+        self.path = self.folder / "typed.db"
+        self.make()
+        self.db = quarry.open(self.path, memory="256MiB")
+        self.addCleanup(lambda: self.db.close())
+        self.first = {type_.name: type_.first for type_ in self.db.node_types}
+
+    def make(self) -> None:
+        write_folder(self.folder / "set", self.graph)
+        quarry.import_(self.path, self.folder / "set", progress=False)
+
+
+class TypedDatabaseTest(TypedTest):
+    def test_types_are_listed(self):
+        self.assertEqual({type_.name: type_.num_nodes for type_ in self.db.node_types}, NODES)
+        self.assertEqual({type_.name: type_.dim for type_ in self.db.node_types if type_.dim}, DIMS)
+        self.assertEqual({type_.name: type_.num_classes for type_ in self.db.node_types}["paper"], 5)
+        self.assertEqual(sorted(self.db.edge_types), sorted(EDGES))
+        self.assertEqual(self.db.num_nodes, sum(NODES.values()))
+        np.testing.assert_array_equal(self.db["paper.feature"][[5, 0, 5]], self.graph["x"]["paper"][[5, 0, 5]])
+        self.assertEqual(self.db.verify(progress=False)["faults"], [])
+
+    def test_sql_shows_types(self):
+        sql = self.db.sql
+        self.assertEqual(dict(sql("SELECT type, count(*) FROM nodes GROUP BY type")), NODES)
+        counts = {":".join(edge_type): pairs.shape[1] for edge_type, pairs in self.graph["edges"].items()}
+        self.assertEqual(dict(sql("SELECT type, count(*) FROM edges GROUP BY type")), counts)
+        self.assertEqual(dict(sql("SELECT source || ':' || name || ':' || destination, count FROM edge_types")), counts)
+        self.assertEqual(dict(sql("SELECT name, id FROM relations")), dict(sql("SELECT source || ':' || name || ':' || destination, relation FROM edge_types")))
+        # A row of a type's table has the id of its node.
+        ids = [row[0] for row in sql('SELECT n.id FROM nodes n JOIN features f ON f.id = n.id WHERE n.type = ?1 AND f."table" = ?2', ["author", "author.feature"])]
+        self.assertEqual(sorted(ids), list(range(self.first["author"], self.first["author"] + NODES["author"])))
+        row = sql("SELECT feature FROM features WHERE id = ?1", [self.first["paper"] + 7]).fetchone()
+        np.testing.assert_array_equal(np.frombuffer(row[0], np.float32), self.graph["x"]["paper"][7])
+        # Edges of two relations between the same nodes are two rows, whichever way they are found.
+        writes, reviews = self.graph["edges"]["author", "writes", "paper"], self.graph["edges"]["author", "reviews", "paper"]
+        both = sorted(set(map(tuple, writes.T)) & set(map(tuple, reviews.T)))
+        self.assertTrue(both)
+        author, paper = (int(both[0][0]) + self.first["author"], int(both[0][1]) + self.first["paper"])
+        found = sql("SELECT relation FROM edges WHERE (src = ?1 AND dst = ?2) OR (dst = ?2 AND src = ?1)", [author, paper]).fetchall()
+        self.assertEqual(len(found), 2)
+
+    def test_rows_of_a_type_are_changed_by_the_ids_of_their_nodes(self):
+        row = np.full(DIMS["author"], 2, np.float32)
+        self.db.sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", [self.first["author"] + 3, row.tobytes()], write=True)
+        np.testing.assert_array_equal(self.db["author.feature"][3], row)
+        with self.assertRaisesRegex(quarry.Error, f"ids of table \"author.feature\" are {self.first['author']} to"):
+            self.db.sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", [self.first["author"] - 1, row.tobytes()], write=True)
+
+    def test_streams_draw_by_type(self):
+        relations = len(EDGES)
+        with self.db.stream([6, 2], 32, relation_fanouts=[1] * relations + [0] * (relations - 1) + [2], edge_ids=True) as stream:
+            edges = self.db.edges()
+            for batch in stream.epoch(np.arange(NODES["paper"]) + self.first["paper"]):
+                np.testing.assert_array_equal(edges[0, batch.edge_ids], batch.nodes[batch.indices])
+                self.assertIsNone(batch.x, "rows are of several tables")
+        with self.assertRaisesRegex(quarry.Unsupported, "live road"):
+            self.db.stream([6], 32, relation_fanouts=[1] * relations, fresh=True)
+        with self.assertRaisesRegex(quarry.Error, "1 hops of 6 types take 6"):
+            self.db.stream([6], 32, relation_fanouts=[1])
+
+
+@unittest.skipUnless(_TORCH, "torch and torch_geometric are not there")
+class HeteroTest(TypedTest):
+    def make(self) -> None:
+        import torch
+        from torch_geometric.data import HeteroData
+
+        self.data = HeteroData()
+        for name, count in NODES.items():
+            self.data[name].num_nodes = count
+            if name in self.graph["x"]:
+                self.data[name].x = torch.from_numpy(self.graph["x"][name])
+        self.data["paper"].y = torch.from_numpy(self.graph["labels"])
+        for name, mask in self.graph["masks"].items():
+            self.data["paper"][f"{name}_mask"] = torch.from_numpy(mask)
+        for edge_type, pairs in self.graph["edges"].items():
+            self.data[edge_type].edge_index = torch.from_numpy(pairs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quarry.from_pyg(self.data, self.path, progress=False)
+
+    def setUp(self) -> None:
+        super().setUp()
+        from quarry.pyg import Loader
+
+        self.Loader = Loader
+        self.sets = {edge_type: set(map(tuple, pairs.T)) for edge_type, pairs in self.graph["edges"].items()}
+        self.degrees = {edge_type: np.bincount(pairs[1], minlength=NODES[edge_type[2]]) for edge_type, pairs in self.graph["edges"].items()}
+        labelled = self.graph["masks"]["train"] & (self.graph["labels"] >= 0)
+        self.train = np.flatnonzero(labelled)
+
+    def check(self, batch, nodes, fanouts, seed_type="paper"):
+        """One batch against the arrays: all types, rows, edges, and as many of each type as its fanout says."""
+        from torch_geometric.data import HeteroData
+
+        self.assertIsInstance(batch, HeteroData)
+        self.assertEqual(batch.node_types, self.data.node_types)
+        self.assertEqual(batch.edge_types, self.data.edge_types)
+        ids = {name: batch[name].n_id.numpy() for name in NODES}
+        for name in NODES:
+            store = batch[name]
+            self.assertEqual(len(np.unique(ids[name])), len(ids[name]))
+            self.assertEqual(store.num_nodes, len(ids[name]))
+            self.assertEqual(sum(store.num_sampled_nodes), len(ids[name]))
+            self.assertEqual("x" in store, name in DIMS)
+            if name in DIMS:
+                np.testing.assert_array_equal(store.x.numpy(), self.graph["x"][name][ids[name]])
+        seeds = batch[seed_type]
+        self.assertEqual(seeds.batch_size, len(seeds.input_id))
+        np.testing.assert_array_equal(ids[seed_type][: seeds.batch_size], np.asarray(nodes)[seeds.input_id.numpy()])
+        self.assertEqual([batch[name].num_sampled_nodes[0] for name in NODES if name != seed_type], [0] * (len(NODES) - 1))
+        if seed_type == "paper":
+            np.testing.assert_array_equal(seeds.y.numpy(), self.graph["labels"][ids["paper"][: seeds.batch_size]])
+        for edge_type in EDGES:
+            source, _, destination = edge_type
+            store = batch[edge_type]
+            rows, columns = store.edge_index.numpy()
+            pairs = list(zip(ids[source][rows].tolist(), ids[destination][columns].tolist()))
+            self.assertTrue(set(pairs) <= self.sets[edge_type], edge_type)
+            self.assertEqual(len(set(pairs)), len(pairs), "drawn without replacement")
+            self.assertEqual(sum(store.num_sampled_edges), len(pairs))
+            # Nodes that hop k - 1 found are given as many neighbors as the fanout of hop k, or as they have.
+            bounds = np.cumsum([0, *batch[destination].num_sampled_nodes])
+            first = 0
+            for hop, count in enumerate(store.num_sampled_edges):
+                given = np.bincount(columns[first : first + count], minlength=len(ids[destination]))
+                inside = np.zeros(len(ids[destination]), bool)
+                inside[bounds[hop] : bounds[hop + 1]] = True
+                self.assertTrue(np.all(given[~inside] == 0))
+                np.testing.assert_array_equal(given[inside], np.minimum(self.degrees[edge_type][ids[destination][inside]], fanouts[edge_type][hop]))
+                first += count
+
+    def test_from_pyg_keeps_all_of_it(self):
+        self.assertEqual([type_.name for type_ in self.db.node_types], self.data.node_types)
+        self.assertEqual(self.db.edge_types, self.data.edge_types)
+        relation = {edge_type: i for i, edge_type in enumerate(self.db.edge_types)}
+        rows = self.db.sql("SELECT relation, src, dst FROM edges").fetchall()
+        for edge_type, i in relation.items():
+            shift = (self.first[edge_type[0]], self.first[edge_type[2]])
+            found = {(src - shift[0], dst - shift[1]) for number, src, dst in rows if number == i}
+            self.assertEqual(found, self.sets[edge_type])
+        for name in DIMS:
+            np.testing.assert_array_equal(self.db[f"{name}.feature"][:], self.graph["x"][name])
+
+    def test_batches_are_those_of_neighbor_loader(self):
+        fanouts = {edge_type: [i % 4, (i + 1) % 3 + 1] for i, edge_type in enumerate(EDGES)}
+        loader = self.Loader(self.db, fanouts, 32, ("paper", "train"), shuffle=True, cache="20%")
+        self.assertEqual((len(loader), loader.num_seeds), (-(-len(self.train) // 32), len(self.train)))
+        epochs = [list(loader), list(loader)]
+        for epoch in epochs:
+            for batch in epoch:
+                self.check(batch, self.train, fanouts)
+            seen = np.concatenate([batch["paper"].input_id.numpy() for batch in epoch])
+            np.testing.assert_array_equal(np.sort(seen), np.arange(len(self.train)))
+        self.assertFalse(np.array_equal(epochs[0][0]["paper"].n_id, epochs[1][0]["paper"].n_id), "another order every epoch")
+        self.assertIn("'paper'", repr(loader))
+
+    def test_seeds_are_named_in_every_way(self):
+        fanouts = dict.fromkeys(EDGES, [3, 2])
+        ids = np.array([70, 3, 199, 5])
+        for input_nodes, seed_type, nodes in (
+            ("train", "paper", self.train),
+            (("paper", "valid"), "paper", np.flatnonzero(self.graph["masks"]["val"])),
+            ("field_of_study", "field_of_study", np.arange(NODES["field_of_study"])),
+            (("author", None), "author", np.arange(NODES["author"])),
+            (("author", ids), "author", ids),
+            (("paper", self.graph["masks"]["test"]), "paper", np.flatnonzero(self.graph["masks"]["test"])),
+        ):
+            with self.subTest(input_nodes=input_nodes):
+                batches = list(self.Loader(self.db, [3, 2], 64, input_nodes))
+                for batch in batches:
+                    self.check(batch, nodes, fanouts, seed_type)
+                in_order = np.concatenate([batch[seed_type].input_id.numpy() for batch in batches])
+                np.testing.assert_array_equal(in_order, np.arange(len(nodes)))
+
+    def test_types_left_out_are_not_followed_and_edges_have_ids(self):
+        wanted = ("author", "writes", "paper")
+        edges = self.db.edges()
+        for batch in self.Loader(self.db, {wanted: [5, 5]}, 50, ("paper", "test"), edge_ids=True):
+            for edge_type in EDGES:
+                store = batch[edge_type]
+                self.assertEqual(store.edge_index.shape[1] > 0, edge_type == wanted)
+                rows, columns = store.edge_index
+                source, destination = batch[edge_type[0]].n_id[rows] + self.first[edge_type[0]], batch[edge_type[2]].n_id[columns] + self.first[edge_type[2]]
+                np.testing.assert_array_equal(edges[:, store.e_id.numpy()], np.stack([source, destination]))
+
+    def test_trim_to_layer_takes_the_counts(self):
+        import torch
+        from torch_geometric.nn import HeteroConv, SAGEConv
+        from torch_geometric.utils import trim_to_layer
+
+        torch.manual_seed(1)
+        types = {edge_type: SAGEConv((-1, -1), 8) for edge_type in EDGES if edge_type[0] in DIMS and edge_type[2] in DIMS}
+        layers = [HeteroConv(types), HeteroConv({edge_type: SAGEConv((-1, -1), 4) for edge_type in types})]
+
+        def run(batch, trims):
+            x, edge_index = {name: batch[name].x for name in DIMS}, {edge_type: batch[edge_type].edge_index for edge_type in types}
+            nodes = {name: batch[name].num_sampled_nodes for name in DIMS}
+            edges = {edge_type: batch[edge_type].num_sampled_edges for edge_type in types}
+            for i, layer in enumerate(layers):
+                if trims:
+                    x, edge_index, _ = trim_to_layer(i, nodes, edges, x, edge_index)
+                x = layer(x, edge_index)
+            return x["paper"][: batch["paper"].batch_size]
+
+        batch = next(iter(self.Loader(self.db, [4, 3], 64, ("paper", "test"))))
+        torch.testing.assert_close(run(batch, True), run(batch, False))
+
+    def test_what_does_not_fit_is_refused(self):
+        Loader, db = self.Loader, self.db
+        with self.assertRaisesRegex(quarry.UsageError, "no edges of type"):
+            Loader(db, {("paper", "writes", "author"): [2]}, input_nodes=("paper", None))
+        for bad in ([-1], [2000], [], {("paper", "cites", "paper"): [2], ("author", "writes", "paper"): [2, 2]}):
+            with self.assertRaisesRegex(quarry.UsageError, "num_neighbors"):
+                Loader(db, bad, input_nodes=("paper", None))
+        for bad in (("venue", None), None, np.arange(3)):
+            with self.assertRaisesRegex(quarry.UsageError, "a type of nodes"):
+                Loader(db, [2], input_nodes=bad)
+        with self.assertRaisesRegex(quarry.UsageError, "no valid nodes of this type"):
+            Loader(db, [2], input_nodes=("author", "valid"))
+        with self.assertRaises(quarry.Error):
+            Loader(db, [2], input_nodes=("author", [200]))
+        with self.assertRaisesRegex(NotImplementedError, "plan"):
+            Loader(db, [2], input_nodes=("paper", None), plan=True)
+        from quarry.pyg import FeatureStore, GraphStore
+
+        for store in (FeatureStore, GraphStore):
+            with self.assertRaisesRegex(NotImplementedError, "HeteroData"):
+                store(db)
+        data = self.data.clone()
+        data["a b"].num_nodes = 3
+        with self.assertRaisesRegex(quarry.UsageError, "'a b'"):
+            quarry.from_pyg(data, self.folder / "other.db", progress=False)
+        data = self.data.clone()
+        data["author", "writes", "paper"].edge_index[0, 0] = 10**6
+        with self.assertRaisesRegex(quarry.Error, "edges of author__writes__paper.*1000000 is out of range"):
+            quarry.from_pyg(data, self.folder / "other.db", progress=False)
+        self.assertFalse((self.folder / "other.db").exists())
+        self.assertEqual([path.name for path in self.folder.iterdir() if "arrays" in path.name], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
