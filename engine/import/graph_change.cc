@@ -282,7 +282,8 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
   if (record == nullptr) return store.OpenTopology(options.topology).status();
   if (!before->node_types.empty()) {
     return MakeStatus(Code::kUnsupported,
-                      "{}: has types of nodes, whose nodes and edges can only be imported whole", store.path());
+                      "{}: has types of nodes, whose nodes and edges can only be imported whole",
+                      store.path());
   }
   if (record->relation_count > 1) {
     return MakeStatus(
