@@ -66,6 +66,7 @@ class EdgesCursor final : public Cursor {
     cursor->node_count_ = graph->node_count;
     cursor->relation_count_ = graph->relation_count;
     cursor->by_relation_ = graph->by_relation;
+    const std::shared_ptr<const Manifest> manifest = session.manifest();
     for (const EdgeTypeRecord& type : manifest->edge_types) {
       if (query.Wants(kType)) cursor->types_.push_back(EdgeTypeName(manifest->node_types, type));
     }
