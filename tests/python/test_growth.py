@@ -130,7 +130,7 @@ class GrowthTest(DatabaseTest):
         self.assertEqual((self.db["age"][node][0], self.db["age"][3][0], len(self.db["age"])), (0.5, 2.0, NODES + 1))
         for error, call in (
             (quarry.AlreadyExists, lambda: self.db.create_table("age", 2)),
-            (quarry.InvalidArgument, lambda: self.db.create_table("label", 1, "int64")),
+            (quarry.InvalidArgument, lambda: self.db.create_table("label_code", 1, "int64")),
             (quarry.InvalidArgument, lambda: self.db.create_table("a/b", 1)),
             (quarry.UsageError, lambda: self.db.create_table("b", 1, "complex")),
         ):
