@@ -195,8 +195,8 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
   RoadSpec road = spec.road;
   road.cache_bytes = CacheRowsOf(spec, stride, table->row_count) * stride;
   return record.spec == road && record.table_generation == table->generation &&
-         HasGraphOf(manifest, *topology, record) && record.epochs == spec.epochs && record.policy == spec.policy &&
-         record.hash_functions == spec.hash_functions &&
+         HasGraphOf(manifest, *topology, record) && record.epochs == spec.epochs &&
+         record.policy == spec.policy && record.hash_functions == spec.hash_functions &&
          (spec.disk_bytes == 0 ? record.batches_per_segment == 0 : record.total_bytes() <= spec.disk_bytes);
 }
 
