@@ -108,8 +108,9 @@ Result<std::unique_ptr<GraphChange>> OpenChange(client::Store& store, const std:
   wire::PutGraph graph = {
       .topology = options.topology, .first_node = manifest.node_count, .nodes = options.nodes};
   if (manifest.FindTopology(options.topology) == nullptr) {
-    return Status(Code::kNotFound,
-                  ThereIsNo("topology", options.topology, "topologies", manifest.topologies));
+    QUARRY_TRY(const std::string folder, FolderOf(store));
+    return MakeStatus(Code::kNotFound, "{}: {}", folder,
+                      ThereIsNo("topology", options.topology, "topologies", manifest.topologies));
   }
   if (options.nodes > 0) AddNodes(options.nodes, manifest);
   QUARRY_TRY(std::unique_ptr<client::LargePut> put, store.BeginPut(graph));

@@ -16,20 +16,18 @@ constexpr uint64_t kSortBytesMax = 256 * kMiB;
 
 }  // namespace
 
-PiecePut::PiecePut(Store& store, const std::optional<wire::PutGraph>& graph) : manifest_(store.manifest()) {
-  if (!graph) return;
-  graph_ =
-      wire::PutGraph{.topology = graph->topology, .first_node = graph->first_node, .nodes = graph->nodes};
-}
+PiecePut::PiecePut() = default;
 PiecePut::~PiecePut() = default;
 
 Result<std::unique_ptr<PiecePut>> PiecePut::Begin(Store& store, MemoryBudget& budget,
                                                   const std::optional<wire::PutGraph>& graph) {
-  std::unique_ptr<PiecePut> put(new PiecePut(store, graph));
   if (!graph) {
-    QUARRY_TRY(put->rows_, store.BeginLargeWrite());
-    return put;
+    QUARRY_TRY(std::unique_ptr<LargeWrite> rows, store.BeginLargeWrite());
+    return OfRows(std::move(rows), store.manifest());
   }
+  std::unique_ptr<PiecePut> put(new PiecePut());
+  put->graph_ =
+      wire::PutGraph{.topology = graph->topology, .first_node = graph->first_node, .nodes = graph->nodes};
   const uint64_t sort_bytes =
       std::clamp(RoundDown(budget.available_bytes() / 4, kMiB), kGraphChangeBytesMin, kSortBytesMax);
   QUARRY_TRY(put->change_, GraphChange::Create(store, budget,
@@ -37,6 +35,14 @@ Result<std::unique_ptr<PiecePut>> PiecePut::Begin(Store& store, MemoryBudget& bu
                                                 .nodes = graph->nodes,
                                                 .first_node = graph->first_node,
                                                 .memory_bytes = sort_bytes}));
+  return put;
+}
+
+std::unique_ptr<PiecePut> PiecePut::OfRows(std::unique_ptr<LargeWrite> rows,
+                                           std::shared_ptr<const Manifest> manifest) {
+  std::unique_ptr<PiecePut> put(new PiecePut());
+  put->rows_ = std::move(rows);
+  put->manifest_ = std::move(manifest);
   return put;
 }
 

@@ -320,7 +320,7 @@ const std::vector<Script> kScripts = {
         "Growth",
         {{"create-table DB age --dim 2 --dtype float16", 0, "2000 rows of 2 x float16"},
          {"create-table DB age --dim 2", 1, "already"},
-         {"create-table DB label --dim 1", 1, "import it"},
+         {"create-table DB label_code --dim 1", 1, "import it"},
          {"add DB --nodes 5 --split train --edges ../../graph/edges.npy --json", 0, "\"nodes_added\":5"},
          {"add DB --nodes ../../graph/features.npy --labels ../../graph/labels.npy", 0, "2000 nodes added"},
          {"add DB --edges ../../graph/edges.npy"},

@@ -29,6 +29,11 @@ class Model:
 
 
 class GrowthTest(DatabaseTest):
+    def reopen(self):
+        """Whoever holds the database opens it anew."""
+        self.db.close()
+        self.db = quarry.open(self.path, memory="256MiB")
+
     def check(self, model):
         self.assertEqual((self.db.num_nodes, self.db.num_edges), (len(model.x), model.edges.total()))
         np.testing.assert_array_equal(self.db["feature"][:], model.x)
@@ -130,12 +135,15 @@ class GrowthTest(DatabaseTest):
         self.assertEqual((self.db["age"][node][0], self.db["age"][3][0], len(self.db["age"])), (0.5, 2.0, NODES + 1))
         for error, call in (
             (quarry.AlreadyExists, lambda: self.db.create_table("age", 2)),
-            (quarry.InvalidArgument, lambda: self.db.create_table("label", 1, "int64")),
+            (quarry.InvalidArgument, lambda: self.db.create_table("label_code", 1, "int64")),
             (quarry.InvalidArgument, lambda: self.db.create_table("a/b", 1)),
             (quarry.UsageError, lambda: self.db.create_table("b", 1, "complex")),
         ):
             with self.assertRaises(error):
                 call()
+        with self.assertRaises(quarry.Busy):
+            self.db.drop_table("age")
+        self.reopen()
         self.db.drop_table("age")
         self.assertNotIn("age", self.db)
 
@@ -143,8 +151,13 @@ class GrowthTest(DatabaseTest):
 class ServedGrowthTest(ServedDatabaseTest, GrowthTest):
     """The same calls at a server, and one more: pieces, since the session's memory does not hold all of it."""
 
+    def reopen(self):
+        self.server.terminate()
+        self.server.wait()
+        super().reopen()
+
     def test_more_than_the_session_holds_goes_in_pieces(self):
-        with quarry.open(self.address, memory="24MiB", timeout=60) as small:
+        with quarry.open(self.address, memory="48MiB", timeout=60) as small:
             count = 120_000
             x = np.arange(count * DIM, dtype=np.float32).reshape(count, DIM)
             edges = np.stack([np.arange(count) + NODES, np.arange(count) % NODES])
@@ -164,6 +177,7 @@ class CommandTest(DatabaseTest):
     def test_add_and_remove(self):
         self.db.close()
         np.save(self.folder / "x.npy", np.ones((3, DIM), np.float32))
+        np.save(self.folder / "wide.npy", np.ones((3, DIM + 1), np.float32))
         np.save(self.folder / "y.npy", np.array([0, 1, 2]))
         np.save(self.folder / "e.npy", np.array([[NODES, NODES + 1], [0, NODES + 2]]))
         rows = ["--nodes", self.folder / "x.npy", "--labels", self.folder / "y.npy", "--split", "train"]
@@ -176,7 +190,7 @@ class CommandTest(DatabaseTest):
         for arguments, code, expected in (
             (["--labels", self.folder / "y.npy"], 2, "give --nodes"),
             ([], 2, "nothing to add"),
-            (["--nodes", self.folder / "y.npy"], 1, "columns"),
+            (["--nodes", self.folder / "wide.npy"], 1, "columns"),
             (["--nodes", 1, "--labels", self.folder / "y.npy"], 1, "labels"),
         ):
             done = self.run_quarry("add", self.path, *arguments)

@@ -214,19 +214,19 @@ class NoRows final : public LargeWrite {
 
 TEST(PutTurnTest, WhoFallsSilentIsGivenUpOnceAnotherWaits) {
   bool open = false;
-  const PutTurn::Begin begin = [&]() -> Result<std::unique_ptr<LargeWrite>> {
+  const PutTurn::Begin begin = [&]() -> Result<std::unique_ptr<PiecePut>> {
     if (open) return Status(Code::kBusy, "another is under way");
-    return std::unique_ptr<LargeWrite>(std::make_unique<NoRows>(open));
+    return PiecePut::OfRows(std::make_unique<NoRows>(open), std::make_shared<const Manifest>());
   };
   PutTurn turn;
   const StagedPut::Clock::time_point start(seconds(100));
   const auto first = std::make_shared<StagedPut>(7);
   const auto second = std::make_shared<StagedPut>(8);
   const auto take = [&](const std::shared_ptr<StagedPut>& put, StagedPut::Clock::time_point now) {
-    auto rows = turn.Take(put, begin, now);
+    auto begun = turn.Take(put, begin, now);
     MutexLock lock(put->mutex);
-    if (rows.ok()) put->rows = std::move(rows).value();
-    return rows.status();
+    if (begun.ok()) put->put = std::move(begun).value();
+    return begun.status();
   };
   ASSERT_OK(take(first, start));
   EXPECT_THAT(take(second, start + seconds(3600)), IsStatus(Code::kBusy))

@@ -597,7 +597,8 @@ class Database:
         return self[name]
 
     def drop_table(self, name: str) -> None:
-        """Drops a table for good. Not while it is read, or a layout needs it."""
+        """Drops a table for good. Busy while it is read, and once rows of any table were looked up since this database, or
+        the server's, was opened; InvalidArgument where a layout needs it."""
         _quarry.drop_table(self._store, name)
 
     def drop_embeddings(self, name: str) -> None:

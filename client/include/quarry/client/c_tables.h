@@ -108,8 +108,8 @@ struct quarry_graph_change {
 };
 struct quarry_graph_changed {
   uint64_t timestamp;
-  uint64_t added, removed;   /* edges, reverses included */
-  uint64_t present, absent;  /* edges to be added that were there, and to be removed that were not */
+  uint64_t added, removed;  /* edges, reverses included */
+  uint64_t present, absent; /* edges to be added that were there, and to be removed that were not */
   uint64_t first_node, nodes_added;
   uint64_t node_count, edge_count; /* afterwards */
   uint64_t runs;                   /* of the topology afterwards */

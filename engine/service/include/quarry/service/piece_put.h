@@ -25,6 +25,9 @@ class PiecePut {
   // adds rows, or changes the graph; errors as GraphChange::Create's, whose sorting takes a quarter of what the budget has.
   static Result<std::unique_ptr<PiecePut>> Begin(Store& store, MemoryBudget& budget,
                                                  const std::optional<wire::PutGraph>& graph);
+  // Of rows alone, which are checked against `manifest`.
+  static std::unique_ptr<PiecePut> OfRows(std::unique_ptr<LargeWrite> rows,
+                                          std::shared_ptr<const Manifest> manifest);
   ~PiecePut();
   PiecePut(const PiecePut&) = delete;
   PiecePut& operator=(const PiecePut&) = delete;
@@ -39,7 +42,7 @@ class PiecePut {
   Result<wire::GraphChanged> Commit();
 
  private:
-  PiecePut(Store& store, const std::optional<wire::PutGraph>& graph);
+  PiecePut();
 
   std::shared_ptr<const Manifest> manifest_;
   std::optional<wire::PutGraph> graph_;  // topology and nodes, as the first piece has them
