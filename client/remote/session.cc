@@ -47,7 +47,7 @@ Status Session::Greet(Deadline deadline) {
   const uint64_t ways = options_.inline_only ? wire::kInline : wire::kSharedMemory | wire::kInline;
   QUARRY_TRY(Connection::Answer answer,
              Call(wire::Hello{.capabilities = ways | wire::kTrainings | wire::kSql | wire::kPutPieces |
-                                              wire::kMaintenance | wire::kSamplers},
+                                              wire::kMaintenance | wire::kSamplers | wire::kRanks},
                   deadline));
   QUARRY_TRY(const wire::Welcome welcome, Expect<wire::Welcome>(answer.response, path()));
   if (welcome.version != wire::kProtocolVersion) {

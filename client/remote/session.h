@@ -51,6 +51,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // kUnsupported for a server that would draw otherwise.
   Status CheckSampler(const RoadSpec& spec) const;
   bool has_put_pieces() const { return (capabilities_ & wire::kPutPieces) != 0; }
+  bool has_ranks() const { return (capabilities_ & wire::kRanks) != 0; }
   bool has_maintenance() const { return (capabilities_ & wire::kMaintenance) != 0; }
   uint64_t budget_bytes() const { return budget_bytes_; }  // granted
   bool has_sql() const { return (capabilities_ & wire::kSql) != 0; }

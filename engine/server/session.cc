@@ -310,7 +310,7 @@ void Session::On(uint64_t id, const wire::Hello& hello) {
   const uint64_t sql = core_.sql == nullptr ? 0 : wire::kSql;
   const uint64_t capabilities =
       hello.capabilities & (wire::kSharedMemory | wire::kInline | wire::kTrainings | wire::kPutPieces |
-                            wire::kMaintenance | wire::kSamplers | sql);
+                            wire::kMaintenance | wire::kSamplers | wire::kRanks | sql);
   Status refused = version.status();
   if (refused.ok() && (capabilities & (wire::kSharedMemory | wire::kInline)) == 0) {
     refused = MakeStatus(Code::kUnsupported,

@@ -32,6 +32,7 @@ inline constexpr uint64_t kSql = 8;           // OpenSql, CloseSql, Query, Fetch
 inline constexpr uint64_t kPutPieces = 16;    // Put::piece, ForgetPut
 inline constexpr uint64_t kMaintenance = 32;  // Maintain, ReadManifest
 inline constexpr uint64_t kSamplers = 64;     // LiveSpec::sampler, batchDependency, weighted
+inline constexpr uint64_t kRanks = 128;       // BuildLayout::ranks, rankPartitioning
 
 // Bytes that stay as they are until the client releases them. range.region 0: they lie in no region that the
 // client has mapped, and are read with ReadLease.
