@@ -172,6 +172,7 @@ class DatabaseSource final : public TrainingSource {
   }
 
   Result<TrainingRoad> OpenRoad() override {
+    QUARRY_RETURN_IF_ERROR(CheckRunLasts());
     if (arguments_.parts) return OpenParts();
     QUARRY_RETURN_IF_ERROR(TakeOwnLayout());
     const std::shared_ptr<const Manifest> manifest = database_.manifest();
@@ -235,6 +236,19 @@ class DatabaseSource final : public TrainingSource {
   Communicator* trainers() override { return trainers_.get(); }
 
  private:
+  // Refused here rather than when the first checkpoint is taken.
+  Status CheckRunLasts() const {
+    const RemoteFiles* const remote = database_.backend().remote_files();
+    if (remote == nullptr || !remote->read_only) return Status::Ok();
+    QUARRY_TRY(const std::optional<TrainRun> asked, arguments_.run.NodeRun());
+    if (!asked) return Status::Ok();
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: a run is kept in a database, and nothing is written there: quarry pull --thin {} DB makes one "
+        "here that leaves large files in the store",
+        remote->address, remote->address);
+  }
+
   // One of several trainers, as a launcher says in the environment, trains from a layout of its own where there is one, with
   // the others.
   Status TakeOwnLayout() {
@@ -270,6 +284,12 @@ class DatabaseSource final : public TrainingSource {
   Status TakeLayoutInStore() {
     const RemoteFiles* const remote = database_.backend().remote_files();
     if (remote == nullptr) return Status::Ok();
+    if (arguments_.dry_run || arguments_.explain) {
+      return MakeStatus(
+          Code::kUsage,
+          "{} is of roads that are chosen, and from {} there is the planned one alone: leave it out",
+          arguments_.dry_run ? "--dry-run" : "--explain", remote->address);
+    }
     if (arguments_.train.patience > 0) {
       return MakeStatus(
           Code::kUsage,
@@ -316,6 +336,15 @@ class DatabaseSource final : public TrainingSource {
   // The road of a layout, which is built first where `arguments` say so; or that of superbatches.
   Status OpenPlan(const NodeArguments& arguments, TrainingRoad& open) {
     QUARRY_TRY(const LayoutSpec spec, SpecOf(arguments, *database_.manifest(), trained_on_.train_nodes));
+    const std::shared_ptr<const Manifest> manifest = database_.manifest();
+    const LayoutRecord* const there = manifest->FindLayout(spec.name);
+    if (there != nullptr && there->share.ranks > 0 && trainers_ == nullptr) {
+      return MakeStatus(Code::kUsage,
+                        "layout \"{}\" has the batches of one of {} trainers: start {} of them, each with "
+                        "its RANK and with "
+                        "WORLD_SIZE={} in the environment, or train from a layout that has all",
+                        spec.name, there->share.ranks, there->share.ranks, there->share.ranks);
+    }
     QUARRY_RETURN_IF_ERROR(Agree(trainers(), [&]() -> Status {
       QUARRY_TRY(open.setup.run, RunOf(arguments, database_, &spec, *states_, trainers()));
       return Status::Ok();

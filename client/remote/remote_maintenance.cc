@@ -80,6 +80,11 @@ Result<wire::MaintenanceReport> RemoteMaintain(Link& link, const wire::Maintenan
   QUARRY_RETURN_IF_ERROR(CheckMaintenance(*session));
   if (const auto* const build = std::get_if<wire::BuildLayout>(&task)) {
     QUARRY_RETURN_IF_ERROR(session->CheckSampler(build->road));
+    if (build->ranks > 0 && !session->has_ranks()) {
+      return MakeStatus(Code::kUnsupported,
+                        "{}: the server is of a Quarry that builds layouts for one trainer alone",
+                        session->path());
+    }
   }
   QUARRY_TRY(Connection::Ticket ticket, session->connection().Send(wire::Maintain{task}, deadline));
   return Task(*session, std::move(ticket), link.timeout_seconds(), progress).Finish();

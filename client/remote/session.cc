@@ -46,10 +46,7 @@ Result<std::shared_ptr<Session>> Session::Open(const SessionOptions& options, De
 Status Session::Greet(Deadline deadline) {
   const uint64_t ways = options_.inline_only ? wire::kInline : wire::kSharedMemory | wire::kInline;
   QUARRY_TRY(Connection::Answer answer,
-             Call(wire::Hello{.capabilities = ways | wire::kTrainings | wire::kSql | wire::kPutPieces |
-                                              wire::kMaintenance | wire::kSamplers | wire::kPutGraph |
-                                              wire::kOwnIds},
-                  deadline));
+             Call(wire::Hello{.capabilities = ways | wire::kSql | wire::kOfThisVersion}, deadline));
   QUARRY_TRY(const wire::Welcome welcome, Expect<wire::Welcome>(answer.response, path()));
   if (welcome.version != wire::kProtocolVersion) {
     return MakeStatus(Code::kUnsupported, "{}: the server speaks version {} of the protocol; this client {}",

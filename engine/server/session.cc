@@ -309,8 +309,7 @@ void Session::On(uint64_t id, const wire::Hello& hello) {
   const Result<uint16_t> version = wire::AgreeVersion(hello);
   const uint64_t sql = core_.sql == nullptr ? 0 : wire::kSql;
   const uint64_t capabilities =
-      hello.capabilities & (wire::kSharedMemory | wire::kInline | wire::kTrainings | wire::kPutPieces |
-                            wire::kMaintenance | wire::kSamplers | wire::kPutGraph | wire::kOwnIds | sql);
+      hello.capabilities & (wire::kSharedMemory | wire::kInline | wire::kOfThisVersion | sql);
   Status refused = version.status();
   if (refused.ok() && (capabilities & (wire::kSharedMemory | wire::kInline)) == 0) {
     refused = MakeStatus(Code::kUnsupported,

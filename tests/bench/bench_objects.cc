@@ -4,8 +4,9 @@
 //
 //   bench_objects [--mib N] [--epochs N] [--delay-ms N] [--memory-mib N] [--cache-dir DIR] [--json]
 //
-// --mib: of features; a batch's rows are packed, so that an epoch reads several times as much. --memory-mib: for blocks
-// that are on their way. --cache-dir: a third run reads from blocks that were kept there.
+// --mib: of features. An epoch's rows are packed, and read several times as much; all epochs are planned, so that no block
+// is read twice. --memory-mib: for blocks that are on their way. --cache-dir: a third run reads from blocks that were kept
+// there.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -25,7 +26,7 @@ namespace quarry {
 namespace {
 
 struct Arguments {
-  uint64_t mib = 64, epochs = 6, delay_ms = 150, memory_mib = 288;
+  uint64_t mib = 16, epochs = 4, delay_ms = 150, memory_mib = 288;
   std::string cache_folder;
   bool json = false;
 };
@@ -53,7 +54,9 @@ class Bench {
     const auto backend = MakeDefaultBackend();
     {
       QUARRY_TRY(const auto store, Store::Open(*backend, database_.path()));
-      LayoutSpec spec{.road = testing_util::SmallOptions().spec.ForOtherPasses(), .threads = 2};
+      LayoutSpec spec{.road = testing_util::SmallOptions().spec.ForOtherPasses(),
+                      .epochs = static_cast<uint32_t>(arguments_.epochs),
+                      .threads = 2};
       spec.road.batch_size = 256;
       spec.road.fanouts = {10, 5};
       spec.road.cache_bytes = arguments_.mib * kMiB / 10;
@@ -69,10 +72,11 @@ class Bench {
 
   Result<Run> Read(double delay_seconds, bool cached) {
     server_.SetSchedule([delay_seconds](const SeenRequest&) { return Fate{.delay_seconds = delay_seconds}; });
-    QUARRY_TRY(const auto backend, OpenThin(MakeDefaultBackend(), thin_, server_.access(),
-                                            {.memory_bytes = arguments_.memory_mib * kMiB,
-                                             .cache_folder = cached ? arguments_.cache_folder : "",
-                                             .cache_bytes = cached ? 64 * arguments_.mib * kMiB : 0}));
+    QUARRY_TRY(const auto backend,
+               OpenThin(MakeDefaultBackend(), thin_, server_.access(),
+                        {.memory_bytes = arguments_.memory_mib * kMiB,
+                         .cache_folder = cached ? arguments_.cache_folder : "",
+                         .cache_bytes = cached ? 64 * arguments_.mib * arguments_.epochs * kMiB : 0}));
     QUARRY_TRY(const auto store, Store::Open(*backend, thin_));
     QUARRY_TRY(const auto road, PlannedRoad::Open(*store, budget_, {.tells_plan = false}));
     Run run;
@@ -146,7 +150,7 @@ int main(int argc, char** argv) {
   quarry::Arguments arguments;
   CLI::App app("planned epochs from an object store with and without a delay");
   app.add_option("--mib", arguments.mib)->check(CLI::Range(8, 65536))->capture_default_str();
-  app.add_option("--epochs", arguments.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--epochs", arguments.epochs)->check(CLI::Range(1, 100))->capture_default_str();
   app.add_option("--delay-ms", arguments.delay_ms)->capture_default_str();
   app.add_option("--memory-mib", arguments.memory_mib)->check(CLI::Range(18, 65536))->capture_default_str();
   app.add_option("--cache-dir", arguments.cache_folder);

@@ -220,6 +220,7 @@ class ObjectsTest(unittest.TestCase):
         self.assertEqual(len(losses), len(expected))
         for loss, one in zip(losses, expected):
             self.assertAlmostEqual(loss, one, delta=2e-4 * one)
+        self.assertIn("one of 2 trainers", self.run_quarry(f"train ranked {everyone} --batch-size 150 --epochs 1 --layout default-0of2", exit_code=2))
         alone = self.store.environment(RANK="2", WORLD_SIZE="3", MASTER_ADDR=str(self.folder / "nobody"))
         self.assertIn("--ranks 3", self.run_quarry(f"train s3://bucket/ranked {everyone} --epochs 1", exit_code=1, environment=alone))
 

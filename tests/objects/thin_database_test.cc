@@ -68,7 +68,11 @@ class ThinDatabaseTest : public testing::Test {
   void TearDown() override { server_->SetSchedule({}); }
 
   static ObjectStoreOptions Requests() {
-    return {.backoff_seconds = 0.001, .first_deadline_seconds = 0.3, .deadline_min_seconds = 0.3, .seed = 5};
+    return {.attempts_max = 5,
+            .backoff_seconds = 0.001,
+            .first_deadline_seconds = 0.3,
+            .deadline_min_seconds = 0.3,
+            .seed = 5};
   }
   static std::unique_ptr<ObjectStore> OpenObjects() {
     static MemoryBudget budget(kGiB);

@@ -152,8 +152,8 @@ TEST_F(TransferKillsTest, APushMayDieAtEveryRequest) {
   const std::string old = MakeFolder("old", 'o'), fresh = MakeFolder("fresh", 'f');
   for (const bool replaces : {false, true}) {
     bool died = true;
-    for (uint64_t k = 1; died; k++) {
-      const bool after = k % 2 == (replaces ? 1 : 0);
+    for (uint64_t k = 1; died; k += replaces ? 2 : 1) {
+      const bool after = k % (replaces ? 4 : 2) == 1;
       SCOPED_TRACE(
           fmt::format("request {}, {}, {}", k, after ? "done" : "not done", replaces ? "second" : "first"));
       server_.SetSchedule({});
@@ -179,7 +179,7 @@ TEST_F(TransferKillsTest, APullMayDieAtEveryRequestAndOperation) {
   const std::string folder = MakeFolder("db", 'd'), path = folder_ / "pulled";
   const auto files = FilesOf(folder);
   ASSERT_OK(Transfer(*backend_, server_.endpoint(), "push", folder, "p"));
-  const uint64_t step = ProcessEnvironment("QUARRY_TEST_KILLS") ? 1 : 3;
+  const uint64_t step = ProcessEnvironment("QUARRY_TEST_KILLS") ? 1 : 5;
   for (const bool by_request : {true, false}) {
     bool died = true;
     for (uint64_t k = 1; died; k += by_request ? 1 : step) {

@@ -47,9 +47,8 @@ namespace quarry::client {
 struct OpenOptions {
   // Embedded: the engine's budget (0: 80 % of what the machine allows). Remote: asked of the server's.
   uint64_t memory_bytes = 0;
-  // Embedded, of files in an object store: as DatabaseOptions has them (quarry/database.h).
-  std::string cache_folder = {};
-  uint64_t cache_bytes = 0;
+  std::string cache_folder = {};  // embedded: of what is in an object store, as in quarry/database.h
+  uint64_t cache_bytes = 0;       // the same
   uint64_t memory_bytes_min = 0;  // remote: with less, kOutOfBudget
   double wait_seconds = 0;        // remote: for that much memory to become free
   double timeout_seconds = 60;    // remote: of a request, reconnecting included
@@ -143,8 +142,7 @@ class Store {
     std::span<const std::byte> state;  // a byte at least
     bool with_embeddings = false;      // in one commit with all that was committed to embedding tables
   };
-  // Replaces the run's last checkpoint, at once and on disk. Returns what ReadTraining would, without the
-  // state.
+  // Replaces the run's last checkpoint, at once and on disk. Returns what ReadTraining would, without the state.
   virtual Result<Training> SaveTraining(const TrainingToSave& training) = 0;
   // Reads head, relation and tail of edges [first, first + count) of a topology, one edge after the other, in
   // the order of the database (by destination); fewer at the end.
@@ -174,8 +172,7 @@ class Store {
   Status CreateEmbeddings(std::string_view table, const EmbeddingSpec& spec) {
     return Maintain(wire::CreateEmbeddings{std::string(table), spec}).status();
   }
-  // Removes it, with all that was committed to it. kNotFound lists what there is; kBusy while another thread
-  // uses it.
+  // Removes it, with all that was committed to it. kNotFound lists what there is; kBusy while another thread uses it.
   Status DropEmbeddings(std::string_view table) {
     return Maintain(wire::DropEmbeddings{std::string(table)}).status();
   }
@@ -185,8 +182,7 @@ class Store {
   }
   // Opens an SQL connection, with a transaction and tables of its own.
   virtual Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options = {}) = 0;
-  // Runs the one statement of `sql`, on a connection that goes with its rows. The rows are for one thread at
-  // a time.
+  // Runs the one statement of `sql`, on a connection that goes with its rows. The rows are for one thread at a time.
   Result<std::unique_ptr<RowCursor>> Query(std::string_view sql, std::span<const Value> parameters = {},
                                            const SqlOptions& options = {});
 };

@@ -34,6 +34,10 @@ inline constexpr uint64_t kMaintenance = 32;  // Maintain, ReadManifest
 inline constexpr uint64_t kSamplers = 64;     // LiveSpec::sampler, batchDependency, weighted
 inline constexpr uint64_t kPutGraph = 128;    // Put::graph
 inline constexpr uint64_t kOwnIds = 256;      // batches of parts name nodes as the database does
+inline constexpr uint64_t kRanks = 512;       // BuildLayout::ranks, rankPartitioning
+// What every client and server of this version can do; the others depend on what they were built or opened with.
+inline constexpr uint64_t kOfThisVersion =
+    kTrainings | kPutPieces | kMaintenance | kSamplers | kPutGraph | kOwnIds | kRanks;
 
 // Bytes that stay as they are until the client releases them. range.region 0: they lie in no region that the
 // client has mapped, and are read with ReadLease.
