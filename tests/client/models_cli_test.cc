@@ -261,7 +261,7 @@ TEST_F(TargetsCliTest, EveryRoadLearnsThemAndPredictTellsThem) {
     const json live = train(db, "--road live --cache 25% --run live");
     train(db, "--plan --cache 25% --run planned");
     train(db, "--plan --resample every-epoch --cache 25% --run fresh");
-    train(db, "--cache auto --memory 64MiB --run full");
+    train(db, "--cache auto --run full");
     const Process server("serve " + db + " --socket run/socket --memory 512MiB", root_);
     ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
     const json remote = train("unix:run/socket", "--cache 25% --run remote");
