@@ -199,7 +199,8 @@ TEST_F(ModelsCliTest, ARunGoesOnWithItsSchedule) {
 
 TEST_F(ModelsCliTest, RatesOfVectorsGoAsTheirScheduleSays) {
   const std::string train =
-      "train db --task link --decoder dot --dim 8 --valid-share 2% --batch-size 4000 --lr 0.1 --epochs 3 "
+      "train db --task link --decoder dot --dim 8 --valid-share 2% --test-share 2% --batch-size 4000 --lr "
+      "0.1 --epochs 3 "
       "--negatives 50 --seed 3 --ordered --memory 256MiB --json ";
   const auto epochs = [&](const std::string& options) {
     const Outcome outcome = Run(train + options);
@@ -244,48 +245,39 @@ class TargetsCliTest : public ModelsCliTest {
 };
 
 TEST_F(TargetsCliTest, EveryRoadLearnsThemAndPredictTellsThem) {
-  for (const std::string db : {"numbers", "sets"}) {
-    const bool numbers = db == "numbers";
-    const std::string task =
-        numbers ? " --task regress --target target" : " --task multilabel --target target";
-    const std::string metric = numbers ? "rmse" : "auc";
-    const auto train = [&](const std::string& where, const std::string& road) {
-      const json summary = Summary("train " + where + task + kSettings + "--epochs 4 " + road);
-      EXPECT_TRUE(summary.contains("test_" + metric)) << db << road;
-      if (!summary.contains("test_" + metric)) return summary;
-      EXPECT_FALSE(summary.contains("test_accuracy"));
-      const double told = summary["test_" + metric];
-      EXPECT_TRUE(numbers ? told < 7.7 : told > 0.6) << told << road;  // a guess: 7.9, and .5
-      return summary;
-    };
-    const json live = train(db, "--road live --cache 25% --run live");
-    train(db, "--plan --cache 25% --run planned");
-    train(db, "--plan --resample every-epoch --cache 25% --run fresh");
-    train(db, "--cache auto --memory 64MiB --run full");
-    const Process server("serve " + db + " --socket run/socket --memory 512MiB", root_);
-    ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
-    const json remote = train("unix:run/socket", "--cache 25% --run remote");
-    train("unix:run/socket", "--cache 25% --workers 2 --run workers");
-    server.Signal(SIGTERM);
-    EXPECT_EQ(server.Wait().exit_code, 0);
-    EXPECT_EQ(remote["loss"], live["loss"]);
-    EXPECT_EQ(remote["test_" + metric], live["test_" + metric]);
+  const auto train = [&](const std::string& where, const std::string& road) {
+    const json summary = Summary("train " + where + " --task regress --target target" + kSettings + road);
+    EXPECT_FALSE(summary.contains("test_accuracy"));
+    EXPECT_LT(summary.value("test_rmse", 100.0), 7.7) << road;  // a guess: 7.9
+    return summary;
+  };
+  const json live = train("numbers", "--road live --cache 25% --run live");
+  train("numbers", "--plan --cache 25% --run planned");
+  const Process server("serve numbers --socket run/socket --memory 512MiB", root_);
+  ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
+  const json remote = train("unix:run/socket", "--cache 25% --run remote");
+  train("unix:run/socket", "--cache 25% --workers 2 --run workers");
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().exit_code, 0);
+  EXPECT_EQ(remote["loss"], live["loss"]);
+  EXPECT_EQ(remote["test_rmse"], live["test_rmse"]);
 
-    const json predicted = RunJson("predict " + db + " --run live --split test --out rows.npy --json");
-    EXPECT_EQ(predicted["columns"], numbers ? 2 : 3);
-    EXPECT_EQ(predicted["rows"], 300);
-    if (numbers) {
-      EXPECT_NEAR(predicted["rmse"].get<double>(), live["test_rmse"].get<double>(), 1e-6);
-    }
-    for (const float value : Elements<float>(Path("rows.npy"))) {
-      EXPECT_TRUE(numbers ? value > -50 && value < 600 : value >= 0 && value <= 1) << value;
-    }
-    EXPECT_EQ(
-        RunJson("predict " + db + " --run live --inference layers --table all --overwrite --json")["rows"],
-        3000);
-    EXPECT_THAT(Run("predict " + db + " --run live --what classes --out rows.npy").err,
-                HasSubstr(numbers ? "tells values" : "tells the score of each label"));
-  }
+  const json predicted = RunJson("predict numbers --run live --split test --out rows.npy --json");
+  EXPECT_EQ(predicted["columns"], 2);
+  EXPECT_NEAR(predicted["rmse"].get<double>(), live["test_rmse"].get<double>(), 1e-6);
+  for (const float value : Elements<float>(Path("rows.npy")))
+    EXPECT_TRUE(value > -50 && value < 600) << value;
+  EXPECT_EQ(RunJson("predict numbers --run live --inference layers --table all --json")["rows"], 3000);
+  EXPECT_THAT(Run("predict numbers --run live --what classes --out rows.npy").err, HasSubstr("tells values"));
+}
+
+TEST_F(TargetsCliTest, SeveralLabelsAreLearnedAndTold) {
+  const json summary =
+      Summary(std::string("train sets --task multilabel --target target --run sets --plan") + kSettings);
+  EXPECT_GT(summary.value("test_auc", 0.0), 0.6);  // a guess: a half
+  EXPECT_GT(summary.value("test_micro_f1", 0.0), 0.3);
+  EXPECT_EQ(RunJson("predict sets --run sets --split test --out rows.npy --json")["columns"], 3);
+  for (const float value : Elements<float>(Path("rows.npy"))) EXPECT_TRUE(value >= 0 && value <= 1) << value;
 }
 
 TEST_F(TargetsCliTest, AnExportHasThem) {
@@ -293,11 +285,9 @@ TEST_F(TargetsCliTest, AnExportHasThem) {
     return Summary("train " + db + " --task regress --target target --road live " + kSettings)["loss"];
   };
   const json expected = loss("numbers");
-  for (const std::string format : {"npy", "csv"}) {
-    Expect0("export numbers out-" + format + " --format " + format);
-    Expect0("import again-" + format + " out-" + format);
-    EXPECT_EQ(loss("again-" + format), expected) << format;
-  }
+  Expect0("export numbers exported --format csv");
+  Expect0("import again exported");
+  EXPECT_EQ(loss("again"), expected);
 }
 
 // The rows 100 further on, and a table that has them where they are asked for.
@@ -314,14 +304,14 @@ TEST_F(TargetsCliTest, ALagIsARowOfAnotherNode) {
   }
   Write("first.csv", train);
   Write("shifted.csv", shifted);
-  Write("last.csv", "2000\n2001\n");
-  Expect0("import shifted plain --targets shifted.csv --train first.csv --valid last.csv --test last.csv");
+  Write("valid.csv", "2000\n2001\n");
+  Write("test.csv", "2002\n2003\n");
+  Expect0("import shifted plain --targets shifted.csv --train first.csv --valid valid.csv --test test.csv");
   const std::string options = std::string("train shifted --task regress --road live ") + kSettings;
   const json lagging = Summary(options + "--target feature@+100"),
              there = Summary(options + "--target target");
   EXPECT_EQ(lagging["loss"], there["loss"]);
   EXPECT_EQ(lagging["test_rmse"], there["test_rmse"]);
-  EXPECT_NE(lagging["loss"], Summary(options + "--target feature")["loss"]);
 }
 
 TEST_F(TargetsCliTest, WhatCannotBeLearnedIsRefusedByName) {
@@ -367,25 +357,23 @@ TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
   Write("ones.csv", ones);
   Expect0("import weighted graph --edges weighted.csv");
   Expect0("import ones graph --edges ones.csv");
-  for (const std::string model : {"--model sage ", "--model gcn ", "--model sage --aggregator sum "}) {
-    const auto train = [&](const std::string& db, const std::string& options) {
-      return Summary("train " + db + " " + model + kSettings + options);
-    };
-    const json alike = train("weighted", "--road live --cache 25%");
-    const json weighed = train("weighted", "--edge-weights on --cache 25% --run weighed");
-    EXPECT_EQ(weighed["edge_weights"], "on");
-    EXPECT_EQ(alike["edge_weights"], "off");
-    EXPECT_NE(weighed["loss"], alike["loss"]);
-    EXPECT_GT(weighed["test_accuracy"].get<double>(), alike["test_accuracy"].get<double>() - 0.02) << model;
-    // Where all weigh the same, sums are the same but for their rounding.
-    EXPECT_NEAR(train("ones", "--edge-weights on --cache 25%")["loss"].get<double>(),
-                train("ones", "--road live --cache 25%")["loss"].get<double>(), 1e-4)
-        << model;
-    EXPECT_EQ(RunJson("predict weighted --run weighed --split test --out w.npy --json")["accuracy"],
-              weighed["test_accuracy"]);
-    EXPECT_THAT(Run("predict weighted --run weighed --inference layers --out w.npy").err,
-                HasSubstr("--edge-weights on"));
+  const auto train = [&](const std::string& db, const std::string& options) {
+    return Summary("train " + db + kSettings + options);
+  };
+  const json alike = train("weighted", "--road live --cache 25%");
+  const json weighed = train("weighted", "--edge-weights on --cache 25% --run weighed");
+  EXPECT_EQ(weighed["edge_weights"], "on");
+  EXPECT_EQ(alike["edge_weights"], "off");
+  for (const json& better : {weighed, train("weighted", "--model gcn --edge-weights on --cache 25%")}) {
+    EXPECT_GT(better["test_accuracy"].get<double>(), alike["test_accuracy"].get<double>());
   }
+  // Where all weigh the same, sums are the same but for their rounding; the edges are those of the other database.
+  EXPECT_NEAR(train("ones", "--edge-weights on --cache 25%")["loss"].get<double>(),
+              alike["loss"].get<double>(), 1e-4);
+  EXPECT_EQ(RunJson("predict weighted --run weighed --split test --out w.npy --json")["accuracy"],
+            weighed["test_accuracy"]);
+  EXPECT_THAT(Run("predict weighted --run weighed --inference layers --out w.npy").err,
+              HasSubstr("--edge-weights on"));
   const auto refused = [](const std::string& options, int exit_code) {
     const Outcome outcome = Run("train " + options + " --edge-weights on --fanout 5,5 --memory 256MiB");
     EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
@@ -393,10 +381,8 @@ TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
   };
   EXPECT_THAT(refused("db", 1), HasSubstr("import them with edge_weights.npy"));
   EXPECT_THAT(refused("weighted --plan", 2), HasSubstr("take --road live"));
-  EXPECT_THAT(refused("weighted --road partitioned", 2), HasSubstr("take --road live"));
   EXPECT_THAT(refused("weighted --workers 2", 2), HasSubstr("train on the database itself"));
   EXPECT_THAT(refused("weighted --direction both", 2), HasSubstr("leave --direction out"));
-  EXPECT_THAT(refused("weighted --model gin", 2), HasSubstr("edge-weights on is of"));
   EXPECT_THAT(refused("weighted --task link", 2), HasSubstr("--edge-weights belongs to --task node"));
 }
 
