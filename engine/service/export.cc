@@ -65,7 +65,8 @@ class Exporter {
     report_.timestamp = snapshot_->timestamp;
     types_ = store_.manifest()->node_types;
     if (IsTyped() && !ToGraphBolt()) {
-      return MakeStatus(Code::kUnsupported, "{}: has types of nodes and edges, which --format graphbolt keeps", store_.path());
+      return MakeStatus(Code::kUnsupported,
+                        "{}: has types of nodes and edges, which --format graphbolt keeps", store_.path());
     }
     if (options_.topology) QUARRY_RETURN_IF_ERROR(Topology());
     if (options_.features) QUARRY_RETURN_IF_ERROR(Features());
@@ -167,7 +168,8 @@ Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   if (names.empty()) names.push_back({.edges = "edges", .weights = "edge_weights"});
   relations_ = relations;
   for (size_t i = 0; ToGraphBolt() && i < names.size(); ++i) {
-    QUARRY_TRY(const std::string type, IsTyped() ? relations[i] : EdgeType(relations.empty() ? "" : relations[i]));
+    QUARRY_TRY(const std::string type,
+               IsTyped() ? relations[i] : EdgeType(relations.empty() ? "" : relations[i]));
     if (IsTyped()) {
       const EdgeTypeRecord& edges = manifest->edge_types[i];
       names[i].source_first = static_cast<NodeId>(types_[edges.source].first);
@@ -207,8 +209,8 @@ Status Exporter::TableOf(const std::string& table, const std::string& file, cons
   const FeatureGeometry& geometry = scan.geometry();
   const ElementType type = geometry.element_type;
   if (!IsFloatType(type)) {
-    return MakeStatus(Code::kInvalidArgument, "table \"{}\" holds {}, and features are floats",
-                      table, ElementTypeName(type));
+    return MakeStatus(Code::kInvalidArgument, "table \"{}\" holds {}, and features are floats", table,
+                      ElementTypeName(type));
   }
   const ElementType stored = StoredAs(type, options_.format);
   if (target_.text ? type != ElementType::kFloat32 : type != stored) {
@@ -278,8 +280,8 @@ Status Exporter::TypedLabels() {
   QUARRY_TRY(TableScan scan, Scan("label", kNodesAtATime));
   std::vector<ArrayOutput> outputs;
   for (size_t i = 0; i < types_.size(); ++i) {
-    QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, fmt::format("labels_{}", i), ElementType::kInt64, 0,
-                                                       kListBufferBytes));
+    QUARRY_TRY(ArrayOutput output, ArrayOutput::Create(target_, fmt::format("labels_{}", i),
+                                                       ElementType::kInt64, 0, kListBufferBytes));
     AddFeature(output, "label", types_[i].name);
     outputs.push_back(std::move(output));
   }
@@ -290,7 +292,8 @@ Status Exporter::TypedLabels() {
     while (!rows.empty()) {
       const uint32_t type = TypeOfNode(types_, node);
       const uint64_t left = types_[type].first + types_[type].count - node;
-      const std::span<const std::byte> part = rows.first(std::min<uint64_t>(rows.size(), left * sizeof(int64_t)));
+      const std::span<const std::byte> part =
+          rows.first(std::min<uint64_t>(rows.size(), left * sizeof(int64_t)));
       QUARRY_RETURN_IF_ERROR(outputs[type].Append(part));
       node += part.size() / sizeof(int64_t);
       rows = rows.subspan(part.size());
@@ -411,7 +414,8 @@ Status Exporter::Embeddings() {
         QUARRY_RETURN_IF_ERROR(Tell("exporting embeddings", row, record.row_count));
       }
     }
-    if (record.row_count == manifest->node_count && !IsTyped()) AddFeature(output, "embeddings_" + record.name);
+    if (record.row_count == manifest->node_count && !IsTyped())
+      AddFeature(output, "embeddings_" + record.name);
     QUARRY_RETURN_IF_ERROR(output.Finish());
   }
   return Status::Ok();
@@ -436,7 +440,8 @@ Status Exporter::Metadata() {
   std::string text;
   if (ToGraphBolt()) {
     graphbolt_.name = fs::path(store_.path()).filename().string();
-    for (const NodeTypeRecord& type : types_) graphbolt_.nodes.push_back({.type = type.name, .count = type.count});
+    for (const NodeTypeRecord& type : types_)
+      graphbolt_.nodes.push_back({.type = type.name, .count = type.count});
     if (!IsTyped()) {
       const std::string node_type(relations_.empty() ? "" : kNodeType);
       graphbolt_.nodes.push_back({.type = node_type, .count = store_.manifest()->node_count});

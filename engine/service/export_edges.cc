@@ -45,17 +45,15 @@ class EdgesExport {
     std::vector<uint64_t> counts(names.size());
     // An array has all sources, then all destinations: the edges pass twice, and the second time indptr tells
     // all but the relations.
-    QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/true,
-                                [&](size_t i, const Triple& edge, std::span<const float> weight) -> Status {
-                                  ++counts[i];
-                                  QUARRY_RETURN_IF_ERROR(
-                                      outputs[i].Append(int64_t{edge.head} - names[i].source_first));
-                                  if (target_.text)
-                                    QUARRY_RETURN_IF_ERROR(
-                                        outputs[i].Append(int64_t{edge.tail} - names[i].destination_first));
-                                  return weight.empty() ? Status::Ok()
-                                                        : weights[i].Append(std::as_bytes(weight));
-                                }));
+    QUARRY_RETURN_IF_ERROR(
+        Pass(first, names.size(), /*with_heads=*/true,
+             [&](size_t i, const Triple& edge, std::span<const float> weight) -> Status {
+               ++counts[i];
+               QUARRY_RETURN_IF_ERROR(outputs[i].Append(int64_t{edge.head} - names[i].source_first));
+               if (target_.text)
+                 QUARRY_RETURN_IF_ERROR(outputs[i].Append(int64_t{edge.tail} - names[i].destination_first));
+               return weight.empty() ? Status::Ok() : weights[i].Append(std::as_bytes(weight));
+             }));
     if (!target_.text) {
       QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/false,
                                   [&](size_t i, const Triple& edge, std::span<const float>) {
