@@ -11,7 +11,7 @@ namespace {
 // ---- requests
 
 Status CheckRoad(const RoadSpec& spec) {
-  QUARRY_RETURN_IF_ERROR(CheckName(spec.feature_table, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckTableName(spec.feature_table));
   QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.direction));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.sampler));
@@ -47,7 +47,7 @@ Status Check(const PartitionedSpec& spec) {
 // Maintenance: one overload a task.
 Status Check(const VerifyDatabase&) { return Status(); }
 Status Check(const CompactTable& compact) {
-  return CheckName(compact.table, compact.topology ? "topology" : "table");
+  return compact.topology ? CheckName(compact.table, "topology") : CheckTableName(compact.table);
 }
 Status CheckPath(std::string_view path) {
   QUARRY_RETURN_IF_ERROR(CheckPositive(path.size(), "the length of a path"));
@@ -84,11 +84,11 @@ Status Check(const CreateEmbeddings& create) {
 }
 Status Check(const DropEmbeddings& drop) { return CheckName(drop.table, "embedding table"); }
 Status Check(const DropTraining& drop) { return CheckName(drop.name, "training run"); }
-Status Check(const DropTable& drop) { return CheckName(drop.table, "table"); }
+Status Check(const DropTable& drop) { return CheckTableName(drop.table); }
 Status Check(const InspectDatabase&) { return Status(); }
 Status Check(const ExportDatabase& what) {
   QUARRY_RETURN_IF_ERROR(CheckPath(what.path));
-  QUARRY_RETURN_IF_ERROR(CheckName(what.table, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckTableName(what.table));
   return CheckKnown(what.format);
 }
 Status Check(const ExplainLayout& explain) {
@@ -118,7 +118,7 @@ struct RequestCheck {
   }
 
   Status operator()(const Lookup& lookup) const {
-    QUARRY_RETURN_IF_ERROR(CheckName(lookup.table, "table"));
+    QUARRY_RETURN_IF_ERROR(CheckTableName(lookup.table));
     return CheckIds(lookup.ids, limits.ids_max, "ids");
   }
 
@@ -189,7 +189,7 @@ struct RequestCheck {
     if (put.graph) QUARRY_RETURN_IF_ERROR(CheckGraph(*put.graph, limits));
     QUARRY_RETURN_IF_ERROR(CheckCount(put.tables.size(), kListedMax, "tables"));
     for (const PutRows& rows : put.tables) {
-      QUARRY_RETURN_IF_ERROR(CheckName(rows.table, "table"));
+      QUARRY_RETURN_IF_ERROR(CheckTableName(rows.table));
       QUARRY_RETURN_IF_ERROR(CheckCount(rows.rows, limits.ids_max, "rows"));
       QUARRY_RETURN_IF_ERROR(CheckBulk(rows.block, rows.rows * (8 + uint64_t{rows.row_bytes}), "rows"));
     }
@@ -260,7 +260,7 @@ struct RequestCheck {
 // ---- answers
 
 Status Check(const TableInfo& table) {
-  QUARRY_RETURN_IF_ERROR(CheckName(table.name, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckTableName(table.name));
   return CheckElementType(table.element_type, "a table");
 }
 

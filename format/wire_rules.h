@@ -33,6 +33,13 @@ inline Status CheckName(std::string_view name, std::string_view what) {
                name.size(), kNameBytesMax);
 }
 
+// The name of a table: a name, or "TYPE.feature", whose rows are those of a type of nodes.
+inline Status CheckTableName(std::string_view name) {
+  constexpr std::string_view kOfType = ".feature";
+  if (name.ends_with(kOfType)) name.remove_suffix(kOfType.size());
+  return CheckName(name, "table");
+}
+
 // A name, or several with dots in between: a figure of one thing among others.
 inline Status CheckCounterName(std::string_view name) {
   while (true) {

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 // Types are parts of names: of tables and their files, of "author:writes:paper", of folders with "__" in between.
 Status CheckTypeName(const std::string& name) {
-  constexpr size_t kBytesMax = 100;
+  constexpr size_t kBytesMax = 64;
   const auto known = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; };
   if (!name.empty() && name.size() <= kBytesMax && std::ranges::all_of(name, known) &&
       name.find("__") == std::string::npos && name.front() != '_' && name.back() != '_') {

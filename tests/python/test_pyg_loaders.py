@@ -216,7 +216,7 @@ class NeighborSamplerTest(LoadersTest):
         NeighborSampler(self.db, [2], replace=False, subgraph_type="directional", disjoint=False, time_attr=None)
         with self.assertRaisesRegex(TypeError, "frobnicate"):
             NeighborSampler(self.db, [2], frobnicate=1)
-        with self.assertRaisesRegex(NotImplementedError, "list"):
+        with self.assertRaisesRegex(quarry.UsageError, "list"):
             NeighborSampler(self.db, {("a", "to", "b"): [2]})
         for wrong in ([], [0], [-1], [2000]):
             with self.assertRaises(quarry.UsageError):

@@ -63,12 +63,15 @@ void Import(const std::string& path, const std::string& source,
   const std::map<std::string, uint64_t*> counts = {{"memory_bytes", &options.memory_bytes},
                                                    {"node_count", &options.node_count},
                                                    {"feature_dim", &options.feature_dim}};
-  const std::map<std::string, int*> flags = {
-      {"feature_type", &options.feature_type}, {"undirected", &options.undirected},
-      {"add_reverse", &options.add_reverse},   {"both_directions", &options.both_directions},
-      {"deduplicate", &options.deduplicate},   {"allow_nan", &options.allow_nan},
-      {"bfloat16", &options.bfloat16},         {"relabel", &options.relabel},
-      {"types", &options.types}};
+  const std::map<std::string, int*> flags = {{"feature_type", &options.feature_type},
+                                             {"undirected", &options.undirected},
+                                             {"add_reverse", &options.add_reverse},
+                                             {"both_directions", &options.both_directions},
+                                             {"deduplicate", &options.deduplicate},
+                                             {"allow_nan", &options.allow_nan},
+                                             {"bfloat16", &options.bfloat16},
+                                             {"relabel", &options.relabel},
+                                             {"types", &options.types}};
   const std::map<std::string, const char**> files = {
       {"raw_type", &options.raw_type}, {"edges", &options.edges}, {"features", &options.features},
       {"labels", &options.labels},     {"train", &options.train}, {"valid", &options.valid},
