@@ -10,17 +10,6 @@ namespace {
 
 // ---- requests
 
-Status CheckRoad(const RoadSpec& spec) {
-  QUARRY_RETURN_IF_ERROR(CheckTableName(spec.feature_table));
-  QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
-  QUARRY_RETURN_IF_ERROR(CheckKnown(spec.direction));
-  QUARRY_RETURN_IF_ERROR(CheckKnown(spec.sampler));
-  // By type of edges, a hop's fanout is the bound of their sum. Whether there are as many as types, the graph tells.
-  const bool by_type = !spec.relation_fanouts.empty();
-  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts, by_type ? kTypedFanoutMax : kFanoutMax));
-  return CheckPositive(spec.batch_size, "the batch size");
-}
-
 // Only planned passes have an order of seeds.
 Status Check(const LiveSpec& spec) {
   if (spec.seed_order != SeedOrder::kRandom) return Fault("a live road of seeds that are not shuffled");
@@ -42,62 +31,6 @@ Status Check(const SuperbatchSpec& spec) {
 Status Check(const PartitionedSpec& spec) {
   QUARRY_RETURN_IF_ERROR(CheckName(spec.partitioning, "partitioning"));
   return Check(spec.live);
-}
-
-// Maintenance: one overload a task.
-Status Check(const VerifyDatabase&) { return Status(); }
-Status Check(const CompactTable& compact) {
-  return compact.topology ? CheckName(compact.table, "topology") : CheckTableName(compact.table);
-}
-Status CheckPath(std::string_view path) {
-  QUARRY_RETURN_IF_ERROR(CheckPositive(path.size(), "the length of a path"));
-  QUARRY_RETURN_IF_ERROR(CheckCount(path.size(), kPathBytesMax, "bytes of a path"));
-  if (path.find('\0') == std::string_view::npos) return Status();
-  return Fault("a path with a byte 0 in it");
-}
-Status Check(const CheckpointDatabase& checkpoint) { return CheckPath(checkpoint.path); }
-Status Check(const BuildLayout& build) {
-  QUARRY_RETURN_IF_ERROR(CheckName(build.name, "layout"));
-  QUARRY_RETURN_IF_ERROR(CheckRoad(build.road));
-  QUARRY_RETURN_IF_ERROR(CheckKnown(build.road.seed_order));
-  return CheckKnown(build.policy);
-}
-Status Check(const RebuildLayout& rebuild) { return CheckName(rebuild.name, "layout"); }
-Status Check(const DropLayout& drop) { return CheckName(drop.name, "layout"); }
-Status Check(const BuildPartitioning& build) {
-  QUARRY_RETURN_IF_ERROR(CheckName(build.name, "partitioning"));
-  QUARRY_RETURN_IF_ERROR(CheckName(build.topology, "topology"));
-  QUARRY_RETURN_IF_ERROR(CheckName(build.table, "table"));
-  QUARRY_RETURN_IF_ERROR(CheckKnown(build.method));
-  if (build.chunk_share > 0 && build.chunk_share <= 1) return Status();
-  return Fault("a chunk of {} of the edges: the share is above 0 and at most 1", build.chunk_share);
-}
-Status Check(const DropPartitioning& drop) { return CheckName(drop.name, "partitioning"); }
-Status Check(const CalibrateDevice&) { return Status(); }
-Status Check(const CreateEmbeddings& create) {
-  QUARRY_RETURN_IF_ERROR(CheckName(create.table, "embedding table"));
-  QUARRY_RETURN_IF_ERROR(CheckElementType(create.spec.element_type, "an embedding table"));
-  QUARRY_RETURN_IF_ERROR(CheckKnown(create.spec.optimizer));
-  QUARRY_RETURN_IF_ERROR(CheckKnown(create.spec.init));
-  if (std::isfinite(create.spec.init_scale)) return Status();
-  return Fault("an embedding table whose initial values have the scale {}", create.spec.init_scale);
-}
-Status Check(const DropEmbeddings& drop) { return CheckName(drop.table, "embedding table"); }
-Status Check(const DropTraining& drop) { return CheckName(drop.name, "training run"); }
-Status Check(const DropTable& drop) { return CheckTableName(drop.table); }
-Status Check(const InspectDatabase&) { return Status(); }
-Status Check(const ExportDatabase& what) {
-  QUARRY_RETURN_IF_ERROR(CheckPath(what.path));
-  QUARRY_RETURN_IF_ERROR(CheckTableName(what.table));
-  return CheckKnown(what.format);
-}
-Status Check(const ExplainLayout& explain) {
-  QUARRY_RETURN_IF_ERROR(CheckName(explain.name, "layout"));
-  return CheckPositive(explain.epochs, "the number of epochs");
-}
-Status Check(const TraceLayout& trace) {
-  QUARRY_RETURN_IF_ERROR(CheckName(trace.name, "layout"));
-  return CheckCount(trace.cache_bytes.size(), kTraceSizesMax, "sizes of memory");
 }
 
 struct RequestCheck {
@@ -243,9 +176,7 @@ struct RequestCheck {
   Status operator()(const ReleaseSnapshot& release) const {
     return CheckPositive(release.snapshot, "the snapshot");
   }
-  Status operator()(const Maintain& maintain) const {
-    return std::visit([](const auto& task) { return Check(task); }, maintain.task);
-  }
+  Status operator()(const Maintain& maintain) const { return CheckTask(maintain.task); }
   Status operator()(const Cancel& cancel) const { return CheckPositive(cancel.request, "the request"); }
 
   // These have nothing that could be wrong.

@@ -10,6 +10,10 @@ namespace quarry::wire {
 Status Check(const Request& request, const Limits& limits);
 Status Check(const Response& response, const Limits& limits);
 
+// Parts of requests.
+Status CheckRoad(const RoadSpec& spec);
+Status CheckTask(const MaintenanceTask& task);
+
 // Descriptors that come with the frame of an answer: one for each region.
 uint32_t FdsOf(const Response& response);
 

@@ -158,11 +158,4 @@ inline Status CheckGraph(const PutGraph& graph, const Limits& limits) {
   return CheckBulk(graph.block, graph.edges * (graph.weighted ? 12 : 8), "edges");
 }
 
-inline Status Check(const CreateTable& create) {
-  QUARRY_RETURN_IF_ERROR(CheckName(create.table, "table"));
-  QUARRY_RETURN_IF_ERROR(CheckElementType(create.element_type, "a table"));
-  QUARRY_RETURN_IF_ERROR(CheckPositive(create.dim, "the table's dimension"));
-  return CheckCount(create.dim, kDimMax, "elements of a row");
-}
-
 }  // namespace quarry::wire

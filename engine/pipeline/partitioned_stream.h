@@ -110,7 +110,7 @@ class PartitionedStream final : public BatchStream {
   uint64_t batch_count_ = 0;
 
   // The step's; the consumer changes them while no batch is being made.
-  std::vector<NodeId> seeds_;    // places
+  std::vector<NodeId> seeds_;  // places
   // By held part:
   std::vector<std::span<const NodeId>> old_ids_;
   std::vector<uint64_t> first_rows_;

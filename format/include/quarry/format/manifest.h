@@ -171,8 +171,8 @@ struct Manifest {
   std::vector<EmbeddingRecord> embeddings;
   std::vector<TrainingRecord> trainings;
   std::vector<PartitioningRecord> partitionings;
-  uint64_t grown = 0;         // timestamp of the last commit of nodes; 0 = none
-  uint64_t nodes_before = 0;  // node count before that commit
+  uint64_t grown = 0;                      // timestamp of the last commit of nodes; 0 = none
+  uint64_t nodes_before = 0;               // node count before that commit
   std::vector<NodeTypeRecord> node_types;  // empty: one type; else they have all nodes, in this order
   std::vector<EdgeTypeRecord> edge_types;  // by relation id; empty beside one type of nodes
 
