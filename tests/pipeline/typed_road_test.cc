@@ -117,15 +117,15 @@ class TypedRoad : public testing::Test {
 };
 
 TEST_F(TypedRoad, HasRowsAndEdgesOfTheirTypes) {
-  using Placement = LiveRoadOptions::TopologyPlacement;
+  using ListPlace = LiveRoadOptions::TopologyPlacement;
   std::set<uint64_t> hashes;
-  for (const Placement placement : {Placement::kMemory, Placement::kDisk}) {
+  for (const ListPlace placement : {ListPlace::kMemory, ListPlace::kDisk}) {
     for (const uint64_t cache_bytes : {uint64_t{0}, uint64_t{20'000}, 64 * kMiB}) {
       LiveRoadOptions options = Options(placement);
       options.spec.cache_bytes = cache_bytes;
       const OpenRoad opened(database_, options);
       ASSERT_OK(opened.status);
-      EXPECT_EQ(opened.road->plan().topology_in_memory, placement == Placement::kMemory);
+      EXPECT_EQ(opened.road->plan().topology_in_memory, placement == ListPlace::kMemory);
       hashes.insert(ExpectPass(*opened.road, opened.road->SplitNodes(Split::kTrain)));
       ExpectPass(*opened.road, NodesOf(1));
       ExpectPass(*opened.road, NodesOf(2));
