@@ -213,7 +213,7 @@ struct PutRows {
   block @3 :Bulk;
 }
 
-# What a put changes of the graph. Of one in pieces the first says which topology and nodes.
+# What a put changes of the graph. Where it comes in pieces, the first says which topology and nodes.
 struct PutGraph {
   topology @0 :Text;
   firstNode @1 :UInt64;          # of added nodes: the node count so far

@@ -17,9 +17,9 @@ class Scores {
   // `width`: of the outputs, classes or targets.
   Scores(NodeTask task, uint32_t width) : task_(task), width_(width) {}
 
-  // Logits [labels, classes]; a label of -1 is not counted. Of classes.
+  // Logits [labels, classes]; a label of -1 is not counted. For classes.
   void Add(std::span<const float> logits, std::span<const int64_t> labels);
-  // Outputs and targets [seeds, width], both in the units of the targets; those that are NaN are not counted. Of the other
+  // Outputs and targets [seeds, width], both in the units of the targets; those that are NaN are not counted. For the other
   // tasks.
   void AddTargets(std::span<const float> outputs, std::span<const float> targets);
   // Every trainer has the scores of all of them afterwards.
@@ -36,11 +36,11 @@ class Scores {
   const uint32_t width_;
   uint64_t nodes_ = 0;
   uint64_t correct_ = 0;
-  // How much class 1 of two is preferred, and whether it is the label; empty for other numbers of classes. Of several
+  // How much class 1 of two is preferred, and whether it is the label; empty for other numbers of classes. For several
   // labels, the logit of each of a node's, and whether it has it.
   std::vector<float> preference_;
   std::vector<uint8_t> positive_;
-  // Of regression: targets, and the errors' squares and sizes summed.
+  // For regression: targets, and the errors' squares and sizes summed.
   uint64_t targets_ = 0;
   double squared_ = 0, absolute_ = 0;
 };

@@ -18,7 +18,7 @@ ElementLoss SquaredError(double output, double target) {
   return {error * error, 2 * error};
 }
 
-// Of a logit: no exponential overflows.
+// Takes a logit, so that no exponential overflows.
 ElementLoss BinaryCrossEntropy(double logit, double target) {
   const double small = std::exp(-std::abs(logit));
   const double probability = logit >= 0 ? 1 / (1 + small) : small / (1 + small);

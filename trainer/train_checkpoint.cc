@@ -25,7 +25,7 @@ uint32_t StateTaskOf(NodeTask task) {
   return 1;
 }
 
-// Of the task's own metrics: regression has no accuracy, and of several labels it is a micro-F1.
+// By the task's own metrics: regression has no accuracy, and of several labels it is a micro-F1.
 double FirstMetricOf(const Evaluation& evaluation) {
   if (evaluation.rmse) return *evaluation.rmse;
   return evaluation.micro_f1.value_or(evaluation.accuracy);

@@ -82,7 +82,7 @@ inline CLI::Validator WholeFrom(double min, double max, const char* words, const
 }
 inline constexpr double kUint32Max = 4294967295;
 
-// Of nodes; nothing where the option is not given.
+// For nodes; nothing where the option is not given.
 inline std::optional<Split> ParseSplit(const std::string& name) {
   if (name.empty()) return std::nullopt;
   if (name == "train") return Split::kTrain;

@@ -21,7 +21,7 @@ bool HoldsPart(const SwapStep& step, uint32_t part) { return std::ranges::binary
 
 uint64_t PartitionBufferBytesMax(const PartitionDirectory& directory, uint32_t buffer, uint32_t incoming,
                                  const PartitionBufferOptions& options) {
-  // Of frames: of what parts have by node besides rows, of buckets within a part, and of those between two.
+  // Bytes of frames: of what parts have by node besides rows, of buckets within a part, and of those between two.
   std::vector<uint64_t> by_node(directory.parts()), inner, outer;
   for (uint32_t source = 0; source < directory.parts(); ++source) {
     if (options.labels) {

@@ -232,7 +232,7 @@ StreamStats LiveStream::stats() const {
   StreamStats stats = stats_;
   stats.cache_lookups = now.lookups - then.lookups;
   stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
-  // Of rows of one table, those that are under way count, too.
+  // Where rows are of one table, those that are under way count, too.
   if (resources_.rows->types().empty()) {
     stats.bytes_useful =
         (now.misses - then.misses + resources_.filled_rows) * resources_.rows->widest().row_bytes;

@@ -314,7 +314,7 @@ Status PlannedRoadImpl::Allocate() {
   return Status::Ok();
 }
 
-// Of seeds that the layout was not planned for, a trainer among several has those of its batches.
+// Where the layout was not planned for the seeds, a trainer among several has those of its batches.
 void PlannedRoadImpl::KeepShare(std::vector<NodeId>& seeds) const {
   const RankShare& share = layout_->record().share;
   if (share.ranks == 0 || !options_.live) return;

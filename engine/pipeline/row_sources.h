@@ -40,7 +40,7 @@ class RowSources {
   std::span<const RowSource> sources() const { return sources_; }
   // By type of nodes; empty where there is one table.
   std::span<const TypeRows> types() const { return types_; }
-  // Of the longest row, which slots have room for: not of a table, where no type has rows.
+  // The longest row's, which slots have room for: not of a table, where no type has rows.
   const FeatureGeometry& widest() const { return widest_; }
   // The table with the most bytes; null where no type has rows.
   const FeatureTable* largest() const;

@@ -50,7 +50,7 @@ class Compaction {
 
  private:
   Result<bool> TakeUp(const CompactionProgress& progress);
-  // Of the file that is written, which has all rows.
+  // The geometry of the file that is written, which has all rows.
   FeatureGeometry Written() const {
     FeatureGeometry geometry = table_->geometry();
     geometry.file_rows = geometry.row_count;

@@ -199,7 +199,7 @@ TEST_F(ThinDatabaseTest, PlannedEpochsAreThoseOfTheDisk) {
   EXPECT_LT(read.bytes_from_store, 2 * read.bytes_used);
 }
 
-// Of every hundred requests one fails and one hangs; others are torn, lost or have a wrong bit.
+// One of every hundred requests fails and one hangs; others are torn, lost or have a wrong bit.
 TEST_F(ThinDatabaseTest, RequestsThatFailCostTimeAndNothingElse) {
   constexpr uint64_t kSeed = 11;
   SCOPED_TRACE(fmt::format("seed {}", kSeed));

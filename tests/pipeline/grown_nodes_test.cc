@@ -158,7 +158,7 @@ class GrownNodes : public testing::Test {
     if (nodes > 0) {
       ModelRows rows({model_->rows.begin() + static_cast<ptrdiff_t>(first), model_->rows.end()}, model_->dim);
       VectorIntReader labels({model_->labels.begin() + static_cast<ptrdiff_t>(first), model_->labels.end()});
-      // Of a node or two at a time.
+      // Commits of a node or two at a time.
       ASSERT_OK(PutAdded(**change,
                          {.features = with_rows ? &rows : nullptr,
                           .labels = with_labels ? &labels : nullptr,

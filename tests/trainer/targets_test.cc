@@ -53,7 +53,7 @@ class HeldTargets final : public TargetRows {
   std::vector<float> values_;
 };
 
-// Of each row the mean over its targets, then the mean over rows that have any, by Torch's own losses.
+// The mean over each row's targets, then the mean over rows that have any, by Torch's own losses.
 torch::Tensor PlainLoss(NodeTask task, const torch::Tensor& outputs, const std::vector<float>& targets,
                         int64_t width) {
   namespace nn = torch::nn::functional;

@@ -100,7 +100,7 @@ def from_pyg(
     **options: Any,
 ) -> None:
     """Makes the database `path` of a torch_geometric.data.Data: edge_index (or adj_t), x, y, train_mask, val_mask and
-    test_mask, as far as it has them; a warning names what else it has. Options as `import_`. Of a HeteroData the database
+    test_mask, as far as it has them; a warning names what else it has. Options as `import_`. From a HeteroData the database
     has its types of nodes and edges."""
     if hasattr(data, "edge_types"):
         _from_hetero(data, Path(path), memory=memory, progress=progress, **options)

@@ -27,7 +27,7 @@ class Loader:
 
     num_neighbors  neighbors a hop, from the seeds outwards: 1 to 1024 (where PyG has -1, say 1024); of a database with
                    types, a list for all types of edges, or a dict of lists by (source, name, destination), from 0 on
-    input_nodes    the seeds: "train", "valid" or "test", ids, a mask; None: all nodes. Of a database with types a pair,
+    input_nodes    the seeds: "train", "valid" or "test", ids, a mask; None: all nodes. In a database with types a pair,
                    the type and which of its nodes, ids from 0 on: ("paper", "train"); or the type: all of them
     shuffle        seeds in another order every epoch; else batches come in the order of `input_nodes`
     plan           True: epochs over the train split are sampled and packed once, by the first epoch, and read at
@@ -48,7 +48,7 @@ class Loader:
                    Loader's road is open; never from a plan. Uniform draws only; the same batches either way
     partitioning   part by part: the name of what `quarry partition build` has cut the graph into, for a graph whose edges
                    do not fit into memory either; `buffer` parts are there at a time (0: as many as there is room for), and
-                   neighbors are drawn among them. Of splits alone; an epoch has as many batches as its parts make
+                   neighbors are drawn among them. For splits alone; an epoch has as many batches as its parts make
     transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
                    behind what the caller's stream had to do when the epoch began
 
@@ -56,7 +56,7 @@ class Loader:
     first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
     db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
-    are the caller's: they may be kept. Of a database with types it is a HeteroData: the same by type of nodes and of edges,
+    are the caller's: they may be kept. From a database with types it is a HeteroData: the same by type of nodes and of edges,
     x where nodes of the type have features, y, input_id and batch_size of the seeds' type; e_id is a column of db.edges()
     there, too. Such batches are sampled as they come, uniformly, along "in", to memory. Two are made ahead, on a thread of the Loader, in memory beside the database's.
     Loaders of one database and one kind of batch take turns on one road, so that one pass runs at a time.

@@ -31,7 +31,7 @@ struct TableRecord {
   uint64_t dim = 0;
   uint64_t file_bytes = 0;
   uint64_t folded = 0;  // the file holds the row versions up to this timestamp
-  // Of row_count: rows of nodes that were added since, which are versions over the file, or zeros where there is none.
+  // Part of row_count: rows of nodes that were added since, which are versions over the file, or zeros where there is none.
   uint64_t added_rows = 0;
 
   uint64_t file_rows() const { return row_count - added_rows; }

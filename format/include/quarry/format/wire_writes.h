@@ -35,7 +35,7 @@ struct PutRows {
   bool operator==(const PutRows&) const = default;
 };
 
-// What a put changes of the graph: nodes come behind the last one, with rows among the put's, and edges come or go. Of a
+// What a put changes of the graph: nodes come behind the last one, with rows among the put's, and edges come or go. For a
 // put in pieces the first one says which topology and which nodes, and all may bring names and edges.
 struct PutGraph {
   std::string topology = "graph";

@@ -43,9 +43,9 @@ class TargetRows {
 struct Evaluation {
   uint64_t nodes = 0;  // nodes with a label, or a target, that were scored
   double accuracy = 0;
-  // Of two classes, where both occur; of several labels, the mean over those of which both values do.
+  // For two classes, where both occur; of several labels, the mean over those of which both values do.
   std::optional<double> auc;
-  // Of regression, over all targets, in the table's units.
+  // For regression, over all targets, in the table's units.
   std::optional<double> rmse, mae;
   std::optional<double> micro_f1;  // of several labels, each told from a probability of a half on
 

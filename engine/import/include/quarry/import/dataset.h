@@ -104,7 +104,7 @@ struct Dataset {
   std::unique_ptr<RowReader> features;
   std::unique_ptr<RowReader> targets;  // what a model may learn to give of each node; NaN = none
   std::vector<EdgeInput> edges;
-  // Of a typed graph, which has neither features, labels and splits below nor triples; else empty.
+  // A typed graph's, which has neither features, labels and splits below nor triples; else empty.
   std::vector<NodeTypeInput> node_types;
   std::unique_ptr<IntReader> labels;              // -1 = none; NaN in the source becomes -1
   std::unique_ptr<IntReader> train, valid, test;  // node ids

@@ -65,7 +65,7 @@ struct TraceSpec {
   std::vector<std::vector<NodeId>> seeds;  // by epoch, in the order of use
   uint64_t first_pass = 1;                 // the pass number of seeds[0]
   uint64_t first_batch = 0;                // the number in its pass of the first batch of seeds[0]
-  // Of one of several trainers: its batch b is number b * batch_step + batch_offset of the pass.
+  // One of several trainers: its batch b is number b * batch_step + batch_offset of the pass.
   uint64_t batch_step = 1, batch_offset = 0;
   unsigned threads = 1;
   uint64_t batch_count() const;

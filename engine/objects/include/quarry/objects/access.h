@@ -29,7 +29,7 @@ struct ObjectAccess {
   std::string endpoint;    // "https://host:port", without a slash at the end
   bool path_style = true;  // ENDPOINT/BUCKET/KEY; else the endpoint's host has the bucket's name
   std::string ca_bundle;   // file; empty: the system's certificates
-  // Of keys that are handed out: when they expire (seconds since 1970; 0: never), and how to get the next ones, which is
+  // Keys that are handed out: when they expire (seconds since 1970; 0: never), and how to get the next ones, which is
   // thread-safe and waits.
   int64_t expires = 0;
   std::function<Result<ObjectAccess>()> renew = {};

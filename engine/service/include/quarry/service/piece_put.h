@@ -25,7 +25,7 @@ class PiecePut {
   // adds rows, or changes the graph; errors as GraphChange::Create's, whose sorting takes a quarter of what the budget has.
   static Result<std::unique_ptr<PiecePut>> Begin(Store& store, MemoryBudget& budget,
                                                  const std::optional<wire::PutGraph>& graph);
-  // Of rows alone, which are checked against `manifest`.
+  // For rows alone, which are checked against `manifest`.
   static std::unique_ptr<PiecePut> OfRows(std::unique_ptr<LargeWrite> rows,
                                           std::shared_ptr<const Manifest> manifest);
   ~PiecePut();
@@ -38,7 +38,7 @@ class PiecePut {
   Status Add(const WriteBatch& rows);
   // Names, and edges, which are `block`. kUsage when the first piece said nothing of the graph, or other things.
   Status Change(const wire::PutGraph& graph, std::span<const std::byte> block);
-  // Of rows alone it has a timestamp and nothing else. Call it once.
+  // For rows alone it has a timestamp and nothing else. Call it once.
   Result<wire::GraphChanged> Commit();
 
  private:
