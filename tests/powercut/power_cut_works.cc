@@ -115,10 +115,10 @@ Status BuildParts(World& world, uint64_t number) {
   world.Promise([](Promises& p) {
     p.has_partitioning = p.has_partitioning == true ? p.has_partitioning : std::nullopt;
   });
-  QUARRY_RETURN_IF_ERROR(BuildPartitioning(world.store(), world.budget(),
-                                           {.table = "feature", .seed = number}, crash::PartsToBuild(number),
-                                           {})
-                             .status());
+  QUARRY_RETURN_IF_ERROR(
+      BuildPartitioning(world.store(), world.budget(), {.table = "feature", .seed = number},
+                        crash::PartsToBuild(number, world.store().manifest()->node_count), {})
+          .status());
   world.Promise([](Promises& p) { p.has_partitioning = true; });
   return Status::Ok();
 }
