@@ -11,6 +11,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/format/wire.h"
 #include "quarry/partition/partition_buffer.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "record_json.h"
@@ -87,6 +88,9 @@ Status BuildPartition(const PartitionArguments& arguments) {
   } else {
     build.table = arguments.table;
   }
+  const wire::Maintain request = {build};
+  if (const Status fits = wire::CheckRequest(request); !fits.ok())
+    return Status(Code::kUsage, std::string(fits.message()));
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path, arguments.memory));
   QUARRY_TRY(const std::string folder, FolderOf(*store));
   ProgressBar bar;
@@ -94,7 +98,7 @@ Status BuildPartition(const PartitionArguments& arguments) {
       "the partitionings are as they were; the next build, or `quarry partition drop {} {}`, removes what "
       "there is of this one",
       folder, arguments.name);
-  const auto built = store->Maintain(build, bar.AsFunction(left));
+  const auto built = store->Maintain(request.task, bar.AsFunction(left));
   bar.Clear();
   QUARRY_RETURN_IF_ERROR(built.status());
   QUARRY_TRY(const Manifest newest, ManifestOf(*store, arguments.path));

@@ -18,6 +18,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "support/fake_device.h"
 #include "support/instrumented.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -76,10 +77,12 @@ struct Planned {
 };
 
 TEST(DeviceRoadTest, DeliversEveryRowHoweverTheCacheIsSplit) {
+  testing_util::SomeOf some;
   for (const ElementType type : {ElementType::kFloat32, ElementType::kFloat16, ElementType::kInt8}) {
     for (const uint64_t dim : {128, 13}) {
       for (const uint64_t cache_percent : {0, 20, 100}) {
         for (const Packing packing : {Packing::kAlways, Packing::kNever}) {
+          if (!some.TakesNext()) continue;
           SCOPED_TRACE(testing::Message() << ElementTypeName(type) << " x " << dim << ", cache "
                                           << cache_percent << " %, " << NameOf(packing));
           Planned planned({.nodes = 1000, .dim = dim, .type = type}, cache_percent, packing, /*epochs=*/2);
