@@ -42,7 +42,7 @@ std::vector<std::string> VerbsIn(const std::string& help) {
   std::vector<std::string> verbs;
   const size_t at = help.find("Subcommands:\n");
   if (at == std::string::npos) return verbs;
-  static const std::regex kVerb("  ([a-z]+) .*");
+  static const std::regex kVerb("  ([a-z-]+) .*");
   const std::vector<std::string> lines = Lines(help.substr(at));
   for (size_t i = 1; i < lines.size() && !lines[i].empty(); i++) {
     std::smatch match;
