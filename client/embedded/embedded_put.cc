@@ -70,7 +70,7 @@ class EmbeddedLargePut final : public LargePut {
     return graph_ ? DoChange(*graph_) : Status();
   }
   Status DoAdd(std::span<const wire::PutRows> tables) {
-    if (tables.empty()) return Status();
+    if (tables.empty() && graph_) return Status();
     QUARRY_TRY(const PaidBatch batch,
                BatchOf(database_, put_->manifest(), {.number = 1, .tables = {tables.begin(), tables.end()}}));
     return put_->Add(batch.rows);

@@ -124,7 +124,7 @@ class Pieces {
                         "{}: the server is of a Quarry that takes no put in pieces: put fewer rows at a time",
                         session_->path());
     }
-    if (tables.empty()) return Status();
+    if (tables.empty() && graph_) return Status();
     if (FitsOne(*session_, tables)) return AddOne(tables);
     for (const wire::PutRows& rows : tables) {
       const uint64_t row_bytes = kIdBytes + rows.row_bytes;

@@ -158,7 +158,8 @@ class ObjectsTest(unittest.TestCase):
 
     def train(self, database, arguments, environment=None, **more):
         """The losses of a training, to the last digit that is printed, and its lines."""
-        out = self.run_quarry(f"train {database} --json --ordered --threads 2 --torch-threads 1 --hidden 16 --dropout 0 --fanout 4,4 {arguments}", environment=environment, **more)
+        fanout = "" if "--fanout" in arguments else "--fanout 4,4"
+        out = self.run_quarry(f"train {database} --json --ordered --threads 2 --torch-threads 1 --hidden 16 --dropout 0 {fanout} {arguments}", environment=environment, **more)
         lines = [json.loads(line) for line in out.splitlines()]
         return [line["loss"] for line in lines if "loss" in line], lines
 
@@ -209,7 +210,8 @@ class ObjectsTest(unittest.TestCase):
         self.assertEqual([(layout["name"], layout["rank"], layout["ranks"]) for layout in listed], [("default-0of2", 0, 2), ("default-1of2", 1, 2)])
         self.assertIn("excludes", self.run_quarry("layout build ranked --ranks 2 --resume", exit_code=2).lower().replace("excluded", "excludes"))
         self.run_quarry("push ranked s3://bucket/ranked")
-        expected, _ = self.train("ranked", f"--road live {everyone} --batch-size 300 --epochs 2")
+        self.run_quarry(f"layout build ranked one {everyone} --batch-size 300 --cache 5%")
+        expected, _ = self.train("ranked", f"--layout one {everyone} --batch-size 300 --epochs 2")
         trainers = []
         for rank in range(2):
             environment = self.store.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR=str(self.folder / "meet"), QUARRY_CACHE_DIR=str(self.folder / f"cache-{rank}"), QUARRY_CACHE_SIZE="1GiB")

@@ -122,7 +122,7 @@ def run_session(quarry, database, folder, server=None):
     # Completion: one name is filled in, several are listed.
     shell.type("SELECT sum(in_de\t")
     shell.expect("in_degree")
-    out = shell.say(") FROM edg\t LIMIT 1;")
+    out = shell.say(") FROM edges\t LIMIT 1;")
     check("no such column: in_degree" in out, out)
     shell.type("SELECT ti\t\t")
     shell.expect("timestamp")
