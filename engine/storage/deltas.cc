@@ -67,9 +67,12 @@ class Overlay final : public RowOverlay {
         file_(std::move(file)),
         zeros_(RowBytes(table_.element_type, table_.dim)),
         catalog_(std::move(catalog)) {
-    RowBitmap later;  // rows of nodes that the snapshot does not have
-    later.addRange(table_.row_count, uint64_t{kNodeCountMax} + 1);
-    written_ -= later;
+    // Nodes may have been added since the snapshot. A range takes a container for each 65,536 rows: no longer than it has to be.
+    if (!written_.isEmpty() && written_.maximum() >= table_.row_count) {
+      RowBitmap later;
+      later.addRange(table_.row_count, uint64_t{written_.maximum()} + 1);
+      written_ -= later;
+    }
     written_.addRange(table_.file_rows(), table_.row_count);
   }
 
