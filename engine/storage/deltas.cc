@@ -67,12 +67,11 @@ class Overlay final : public RowOverlay {
         file_(std::move(file)),
         zeros_(RowBytes(table_.element_type, table_.dim)),
         catalog_(std::move(catalog)) {
-    // Nodes may have been added since the snapshot. A range takes a container for each 65,536 rows: no longer than it has to be.
-    if (!written_.isEmpty() && written_.maximum() >= table_.row_count) {
-      RowBitmap later;
-      later.addRange(table_.row_count, uint64_t{written_.maximum()} + 1);
-      written_ -= later;
-    }
+    // Nodes may have been added since the snapshot. A range takes a container for each 65,536 rows.
+    const uint64_t end = written_.isEmpty() ? 0 : uint64_t{written_.maximum()} + 1;
+    RowBitmap later;
+    if (end > table_.row_count) later.addRange(table_.row_count, end);
+    written_ -= later;
     written_.addRange(table_.file_rows(), table_.row_count);
   }
 
