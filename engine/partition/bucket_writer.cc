@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -12,14 +11,12 @@
 #include "quarry/base/trace.h"
 #include "quarry/import/external_sort.h"
 #include "quarry/partition/edge_source.h"
-#include "quarry/storage/edge_values.h"
-#include "quarry/storage/scanner.h"
+#include "quarry/storage/relation_scan.h"
 
 namespace quarry {
 namespace {
 
-constexpr uint64_t kSortBatch = 16 << 10;            // keys that are sorted in or read at once
-constexpr uint64_t kRelationPieceBytes = 64 * kKiB;  // of relation ids, while they are read
+constexpr uint64_t kSortBatch = 16 << 10;  // keys that are sorted in or read at once
 constexpr uint64_t kSortBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kHugePageSlack = 4 * kMiB;  // the sort's two buffers are whole huge pages
 // What an edge of the largest bucket takes: its key, that key reversed and while it is sorted (24), its
@@ -58,52 +55,6 @@ struct KeyLayout {
   }
 };
 
-// Relation ids of a topology's edges, in their order.
-class RelationReader {
- public:
-  static Result<RelationReader> Make(Store& store, MemoryBudget& budget, const TopologyRecord& record) {
-    RelationReader reader;
-    reader.relation_count_ = record.relation_count;
-    QUARRY_TRY(reader.values_, EdgeValues::OpenRelations(store, budget, record, Adjacency::kCsc));
-    if (reader.values_ == nullptr) return reader;
-    QUARRY_TRY(reader.reservation_,
-               budget.Reserve(IoBuffer::MappedBytes(FileScanner::kDepth * kRelationPieceBytes),
-                              "reading the relations of a topology"));
-    QUARRY_TRY(reader.scanner_,
-               FileScanner::Make(store.backend(), reader.values_->file(), reader.values_->offset(),
-                                 reader.values_->bytes(), kRelationPieceBytes));
-    return reader;
-  }
-
-  Status Read(std::span<uint32_t> out) {
-    std::ranges::fill(out, 0);
-    if (values_ == nullptr) return Status::Ok();
-    const uint64_t width = values_->value_bytes();
-    for (uint32_t& relation : out) {
-      if (piece_.empty()) {
-        QUARRY_TRY(piece_, scanner_->Next());
-        QUARRY_RETURN_IF_ERROR(values_->VerifyPages(next_page_, piece_));
-        next_page_ += piece_.size() / kPageBytes;
-      }
-      std::memcpy(&relation, piece_.data(), width);
-      piece_ = piece_.subspan(width);
-      if (relation >= relation_count_) {
-        return MakeStatus(Code::kCorruption, "{}: {}: relation {}, and there are {}", values_->file().path(),
-                          values_->name(), relation, relation_count_);
-      }
-    }
-    return Status::Ok();
-  }
-
- private:
-  std::unique_ptr<EdgeValues> values_;
-  MemoryBudget::Reservation reservation_;
-  std::unique_ptr<FileScanner> scanner_;
-  std::span<const std::byte> piece_;
-  uint64_t next_page_ = 0;
-  uint64_t relation_count_ = 1;
-};
-
 template <typename Key>
 class BucketSorter {
  public:
@@ -134,7 +85,7 @@ class BucketSorter {
     QUARRY_TRY(const std::unique_ptr<Topology> topology,
                Topology::Open(store_.backend(), store_.path(), record, store_.manifest()->database_id));
     QUARRY_TRY(const auto edges, TopologyEdges::Make(store_.backend(), *topology, budget_));
-    QUARRY_TRY(RelationReader relations, RelationReader::Make(store_, budget_, record));
+    QUARRY_TRY(RelationScan relations, RelationScan::Open(store_, budget_, record));
     QUARRY_RETURN_IF_ERROR(Reserve(record.edge_count));
     sorter_ = std::make_unique<ExternalSorter<Key>>(
         store_.backend(),

@@ -1,63 +1,16 @@
 #include "quarry/sampling/typed_lists.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "quarry/base/units.h"
-#include "quarry/storage/edge_values.h"
-#include "quarry/storage/scanner.h"
+#include "quarry/storage/relation_scan.h"
 
 namespace quarry {
 namespace {
 
-constexpr uint64_t kTypedPieceBytes = 256 * kKiB;  // of relation ids, while they are read
-
-// Relation ids of a file's edges, piece by piece.
-class RelationPieces {
- public:
-  static Result<RelationPieces> Open(Store& store, MemoryBudget& budget, const TopologyRecord& record) {
-    RelationPieces pieces;
-    pieces.left_ = record.edge_count;
-    QUARRY_TRY(pieces.values_, EdgeValues::OpenRelations(store, budget, record, Adjacency::kCsc));
-    if (pieces.values_ == nullptr) return pieces;  // there is one relation
-    QUARRY_TRY(pieces.reservation_,
-               budget.Reserve(IoBuffer::MappedBytes(FileScanner::kDepth * kTypedPieceBytes) +
-                                  kTypedPieceBytes * sizeof(uint32_t),
-                              "reading the types of edges"));
-    QUARRY_TRY(pieces.scanner_,
-               FileScanner::Make(store.backend(), pieces.values_->file(), pieces.values_->offset(),
-                                 pieces.values_->bytes(), kTypedPieceBytes));
-    return pieces;
-  }
-
-  Result<std::span<const uint32_t>> Next() {
-    if (left_ == 0) return std::span<const uint32_t>();
-    uint64_t count = std::min<uint64_t>(left_, kTypedPieceBytes);
-    if (values_ == nullptr) {
-      ids_.assign(count, 0);
-    } else {
-      QUARRY_TRY(const std::span<const std::byte> bytes, scanner_->Next());
-      QUARRY_RETURN_IF_ERROR(values_->VerifyPages(page_, bytes));
-      page_ += bytes.size() / kPageBytes;
-      const uint64_t width = values_->value_bytes();
-      count = std::min<uint64_t>(left_, bytes.size() / width);  // pages are filled up with zeros
-      ids_.assign(count, 0);
-      for (uint64_t i = 0; i < count; ++i) std::memcpy(&ids_[i], bytes.data() + i * width, width);
-    }
-    left_ -= count;
-    return std::span<const uint32_t>(ids_);
-  }
-
- private:
-  std::unique_ptr<EdgeValues> values_;
-  MemoryBudget::Reservation reservation_;
-  std::unique_ptr<FileScanner> scanner_;
-  std::vector<uint32_t> ids_;
-  uint64_t page_ = 0;
-  uint64_t left_ = 0;  // edges
-};
+constexpr uint64_t kRelationsAtATime = 64 * kKiB;
 
 }  // namespace
 
@@ -89,8 +42,17 @@ Result<std::unique_ptr<TypedLists>> TypedLists::Load(Store& store, MemoryBudget&
     return MakeStatus(Code::kUnsupported, "{}: {} types of edges: samples by type are of 65536 at most",
                       store.path(), graph->relation_count);
   }
-  QUARRY_TRY(RelationPieces pieces, RelationPieces::Open(store, budget, *graph));
-  return Make(manifest, topology, [&] { return pieces.Next(); });
+  QUARRY_TRY(RelationScan scan, RelationScan::Open(store, budget, *graph));
+  QUARRY_TRY(const auto reservation,
+             budget.Reserve(kRelationsAtATime * sizeof(uint32_t), "reading the types of edges"));
+  std::vector<uint32_t> ids;
+  uint64_t left = graph->edge_count;
+  return Make(manifest, topology, [&]() -> Result<std::span<const uint32_t>> {
+    ids.resize(std::min(left, kRelationsAtATime));
+    left -= ids.size();
+    QUARRY_RETURN_IF_ERROR(scan.Read(ids));
+    return std::span<const uint32_t>(ids);
+  });
 }
 
 Result<std::unique_ptr<TypedLists>> TypedLists::FromMemory(const Manifest& manifest, const Topology& topology,
