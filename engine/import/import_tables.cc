@@ -115,8 +115,7 @@ Status FillSplit(const ImportTarget& target, IntReader& ids, Split split, SplitM
 }
 
 Status ImportRows(ImportTarget& target, RowReader& rows, std::string_view table, ElementType type,
-                  bool allow_nan, std::optional<uint64_t> row_count = {}) {
-  const std::string phase = fmt::format("{}s", table == "target" ? table : "feature");
+                  bool allow_nan, std::string_view phase, std::optional<uint64_t> row_count = {}) {
   QUARRY_TRY(TableOutput output, TableOutput::Create(target, table, type, rows.dim(), row_count));
   RowConverter converter(rows, type, allow_nan);
   const uint64_t row_bytes = RowBytes(rows.element_type(), rows.dim());
@@ -138,12 +137,12 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view ta
                       std::optional<uint64_t> row_count) {
   const ScopedSpan span("import features");
   const ElementType type = target.options.feature_type.value_or(rows.element_type());
-  return ImportRows(target, rows, table, type, target.options.allow_nan, row_count);
+  return ImportRows(target, rows, table, type, target.options.allow_nan, "features", row_count);
 }
 
 Status ImportTargets(ImportTarget& target, RowReader& rows) {
   const ScopedSpan span("import targets");
-  return ImportRows(target, rows, "target", rows.element_type(), /*allow_nan=*/true);
+  return ImportRows(target, rows, "target", rows.element_type(), /*allow_nan=*/true, "targets");
 }
 
 Status ImportLabels(ImportTarget& target, IntReader& labels, std::optional<uint64_t> class_count) {

@@ -8,8 +8,9 @@
 
 namespace quarry {
 
-// Before there is anything to lock: LOCK must not be created in a folder that is none of ours. kNotFound, with what `path`
-// is instead of a database; kUnsupported for a VERSION of others, and for a thin database that `backend` does not read.
+// Checks that the folder is a database's before a LOCK is created in it, since a folder of somebody else's must stay as it
+// is. kNotFound says what `path` is instead; kUnsupported for a VERSION of others, and for a thin database that `backend`
+// does not read.
 Status CheckFolder(IoBackend& backend, const std::string& path);
 
 // kUnsupported where nothing that is written would last: in a database that was opened at an address in an object store.
