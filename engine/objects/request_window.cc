@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kMebibyte = 1 << 20;
 constexpr uint64_t kRequestBytes = 64 << 10;  // what a request without a body counts as
-constexpr unsigned kStart = 4;
+constexpr unsigned kStart = 16, kLeast = 4;
 constexpr unsigned kLookAgainRounds = 16;
 constexpr double kLeastBytesPerSecond = 256 << 10;  // of one request, before anything is known
 
@@ -66,7 +66,13 @@ void RequestWindow::EndRound(double now) {
   best_ = std::max(best_, rate);
   if (++flat_rounds_ < 2) return;
   const double wanted = std::ceil(1.5 * best_ * delay / request_bytes);
-  size_ = std::clamp(static_cast<unsigned>(std::min(wanted, 1e6)), std::min(kStart, size_), size_);
+  if (wanted > size_ && size_ < limits_.requests_max) {
+    // Answers take no longer than their delay, so the bandwidth is not used up: the rounds were slow by chance.
+    flat_rounds_ = 0;
+    size_ = std::min(limits_.requests_max, 2 * size_);
+    return;
+  }
+  size_ = std::clamp(static_cast<unsigned>(std::min(wanted, 1e6)), std::min(kLeast, size_), size_);
   settled_rounds_ = 1;
 }
 

@@ -4,6 +4,7 @@
 
 #include <queue>
 
+#include "quarry/base/random.h"
 #include "request_window.h"
 
 namespace quarry {
@@ -16,16 +17,19 @@ struct Pipe {
 };
 
 // Keeps the window full for so many answers, and returns it as it is then. Answers leave one after the other at the
-// bandwidth, after their delay.
-RequestWindow Simulate(const Pipe& pipe, int answers, double* rate) {
+// bandwidth, after their delay; with a seed, delays are longer by up to as much again, and the link rests now and then.
+RequestWindow Simulate(const Pipe& pipe, int answers, double* rate, uint64_t seed = 0) {
   RequestWindow window({.requests_max = 256});
+  Rng rng(seed);
   struct Sent {
     double at, done;
   };
   std::queue<Sent> out;
   double now = 0, link_free = 0;
   const auto send = [&] {
-    const double begun = std::max(now + pipe.delay_seconds, link_free);
+    const double delay = pipe.delay_seconds * (seed == 0 ? 1 : 1 + rng.Unit());
+    const double stops = seed != 0 && rng.Below(20) == 0 ? pipe.delay_seconds / 4 : 0;
+    const double begun = std::max(now + delay, link_free) + stops;
     link_free = begun + pipe.request_bytes / pipe.bytes_per_second;
     out.push({now, link_free});
   };
@@ -57,9 +61,19 @@ TEST(RequestWindowTest, FillsThePipeAndNoMore) {
   }
 }
 
+TEST(RequestWindowTest, IsNotHeldSmallByRoundsThatWereSlowByChance) {
+  const Pipe pipe{500e6, 0.15, 4.0 * (1 << 20)};
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    double rate = 0;
+    const RequestWindow window = Simulate(pipe, 400, &rate, seed);
+    EXPECT_GE(window.size(), pipe.bytes_per_second * pipe.delay_seconds / pipe.request_bytes);
+  }
+}
+
 TEST(RequestWindowTest, HalvesWhereTheStoreAsksForIt) {
   RequestWindow window({.requests_max = 64});
-  EXPECT_EQ(window.size(), 4U);
+  EXPECT_EQ(window.size(), 16U);
   for (int i = 0; i < 4; i++) window.SlowDown();
   EXPECT_EQ(window.size(), 1U);
 }

@@ -2,7 +2,7 @@
 // operations on files too. What was published, or made here, is whole or not there, and the next one goes on.
 //
 // Children are this program, run anew (a process with threads must not fork one that goes on by itself): they run
-// TransferOfAChild, with the rest in the environment. QUARRY_TEST_KILLS=1 kills pulls at every operation.
+// TransferOfAChild, with the rest in the environment. QUARRY_TEST_ALL_FAULTS=1 kills pulls at every operation.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +18,7 @@
 #include "quarry/base/random.h"
 #include "quarry/objects/push.h"
 #include "support/killing_backend.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
@@ -151,9 +152,9 @@ class TransferKillsTest : public testing::Test {
 TEST_F(TransferKillsTest, APushMayDieAtEveryRequest) {
   const std::string old = MakeFolder("old", 'o'), fresh = MakeFolder("fresh", 'f');
   for (const bool replaces : {false, true}) {
-    bool died = true;
-    for (uint64_t k = 1; died; k += replaces ? 2 : 1) {
-      const bool after = k % (replaces ? 4 : 2) == 1;
+    bool died = true, after = false;
+    for (uint64_t k = 1; died; k += testing_util::OneIn() * (replaces ? 2 : 1)) {
+      after = !after;
       SCOPED_TRACE(
           fmt::format("request {}, {}, {}", k, after ? "done" : "not done", replaces ? "second" : "first"));
       server_.SetSchedule({});
@@ -179,13 +180,15 @@ TEST_F(TransferKillsTest, APullMayDieAtEveryRequestAndOperation) {
   const std::string folder = MakeFolder("db", 'd'), path = folder_ / "pulled";
   const auto files = FilesOf(folder);
   ASSERT_OK(Transfer(*backend_, server_.endpoint(), "push", folder, "p"));
-  const uint64_t step = ProcessEnvironment("QUARRY_TEST_KILLS") ? 1 : 5;
+  const uint64_t one_in = testing_util::OneIn();
+  const uint64_t step = ProcessEnvironment("QUARRY_TEST_ALL_FAULTS") ? 1 : 5 * one_in;
   for (const bool by_request : {true, false}) {
-    bool died = true;
-    for (uint64_t k = 1; died; k += by_request ? 1 : step) {
+    bool died = true, after = true;
+    for (uint64_t k = 1; died; k += by_request ? one_in : step) {
+      after = !after;
       SCOPED_TRACE(fmt::format("{} {}", by_request ? "request" : "operation", k));
       server_.SetSchedule({});
-      if (by_request) KillAt(k, /*after=*/k % 2 == 0);
+      if (by_request) KillAt(k, after);
       child_ = -1;
       Start("pull", path, "", by_request ? 0 : k);
       died = Died();

@@ -17,7 +17,6 @@
 #include "quarry/pipeline/device_feed.h"
 #include "quarry/pipeline/planned_road.h"
 #include "support/fake_device.h"
-#include "support/instrumented.h"
 #include "support/repetitions.h"
 #include "support/status_matchers.h"
 
@@ -124,7 +123,7 @@ TEST(DeviceRoadTest, DeliversEveryRowHoweverTheCacheIsSplit) {
 TEST(DeviceRoadTest, IsOrderedByEventsUnderEverySchedule) {
   Planned planned({.nodes = 400}, 20);
   const uint64_t half = planned.CacheSlots() / 2;
-  const uint64_t seeds = testing_util::IsInstrumented() ? 100 : 1000;
+  const uint64_t seeds = testing_util::Repetitions(1000);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
@@ -204,7 +203,7 @@ TEST(DeviceRoadTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
   Planned planned({.nodes = 300}, 20);
   for (const bool fails_on : {false, true}) {
     uint64_t at = 1;
-    for (bool struck = true; struck; at += testing_util::IsInstrumented() ? 5 : at < 60 ? 1 : 7) {
+    for (bool struck = true; struck; at += testing_util::OneIn() * (at < 60 ? 1 : 7)) {
       SCOPED_TRACE(testing::Message() << "call " << at << (fails_on ? " and all later ones" : ""));
       FakeDevice device({.seed = at, .fail_at = at, .fails_on = fails_on});
       Status status;

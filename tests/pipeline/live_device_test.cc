@@ -18,6 +18,7 @@
 #include "quarry/pipeline/live_road.h"
 #include "support/fake_device.h"
 #include "support/instrumented.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -185,7 +186,7 @@ TEST(LiveDeviceTest, SamplesThereAsTheProcessorDoes) {
 TEST(LiveDeviceTest, IsOrderedByEventsUnderEverySchedule) {
   World world({.nodes = 400});
   const Batches expected[] = {world.Expected(world.Pass(0)), world.Expected(world.Pass(1))};
-  for (uint64_t seed = 1; seed <= (IsInstrumented() ? 100 : 1000); ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
     {
@@ -324,7 +325,7 @@ TEST(LiveDeviceTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
   }
   for (const bool fails_on : {false, true}) {
     uint64_t failed = 0;
-    for (uint64_t at = 1; at <= calls; at += IsInstrumented() ? 5 : 1) {
+    for (uint64_t at = 1; at <= calls; at += testing_util::OneIn()) {
       SCOPED_TRACE(testing::Message() << "call " << at << (fails_on ? " and all later ones" : ""));
       FakeDevice device({.seed = at, .fail_at = at, .fails_on = fails_on});
       {
@@ -350,7 +351,7 @@ TEST(LiveDeviceTest, EveryFailureOfTheDeviceIsToldAndNothingLeaks) {
       EXPECT_EQ(world.open.budget->used_bytes(), world.open.road->plan().total_bytes());
       if (testing::Test::HasFailure()) return;
     }
-    EXPECT_GT(failed, calls * 3 / (IsInstrumented() ? 20 : 4)) << "of " << calls;
+    EXPECT_GT(failed, calls * 3 / (4 * testing_util::OneIn())) << "of " << calls;
   }
 }
 

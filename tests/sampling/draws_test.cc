@@ -12,7 +12,7 @@
 
 #include "sampling/block_oracle.h"
 #include "sampling/chi_square.h"
-#include "support/instrumented.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -22,8 +22,8 @@ using testing::HasSubstr;
 
 using Places = std::vector<size_t>;  // what a node drew, ascending
 
-// Enough for each set to come up often; fewer under a sanitizer, which takes forty times as long.
-const int kDrawRounds = testing_util::IsInstrumented() ? 10'000 : 40'000;
+// Enough for each set to come up often.
+const int kDrawRounds = static_cast<int>(std::max<uint64_t>(10'000, testing_util::Repetitions(40'000)));
 constexpr double kDeviationsMax = 5;
 constexpr uint64_t kSeeds[] = {1, 2, 3};
 

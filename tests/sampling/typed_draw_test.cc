@@ -12,7 +12,7 @@
 #include "sampling/block_oracle.h"
 #include "sampling/chi_square.h"
 #include "sampling/topology_file.h"
-#include "support/instrumented.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
@@ -224,7 +224,7 @@ TEST(TypedDraws, AreUniformAndIndependentBetweenTypes) {
   const auto sampler =
       NeighborSampler::Make({.topology = memory.get(), .types = types->get()}, TypedSpec(graph, {{2, 3}}));
   ASSERT_OK(sampler);
-  const int rounds = testing_util::IsInstrumented() ? 4000 : 40'000;
+  const int rounds = static_cast<int>(std::max<uint64_t>(4000, testing_util::Repetitions(40'000)));
   std::map<std::vector<NodeId>, double> probabilities;
   std::map<std::vector<NodeId>, int> counts;
   for (unsigned subset = 0; subset < 512; ++subset) {
