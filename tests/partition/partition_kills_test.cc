@@ -10,6 +10,7 @@
 #include "partition/partitioned_store.h"
 #include "storage/store_rows.h"
 #include "support/killing_backend.h"
+#include "support/repetitions.h"
 #include "support/zygote.h"
 
 namespace quarry {
@@ -111,8 +112,9 @@ TEST_F(PartitionKillsTest, ABuildMayDieAtAnyOperation) {
   world_.store.reset();
   const std::string path = world_.world.path();
   fs::create_directory(path + "/partitions");
+  const uint64_t rounds = testing_util::Repetitions(3);
   uint64_t kills = 0;
-  for (uint64_t round = 1; round <= 3; ++round) {
+  for (uint64_t round = 1; round <= rounds; ++round) {
     for (uint64_t operation = 1;; ++operation) {
       const uint64_t number = round * kRound + operation;
       SCOPED_TRACE(testing::Message() << "round " << round << ", operation " << operation);
@@ -129,7 +131,7 @@ TEST_F(PartitionKillsTest, ABuildMayDieAtAnyOperation) {
       ASSERT_LT(operation, 2000U) << "it goes on and on";
     }
   }
-  EXPECT_GT(kills, 60U);
+  EXPECT_GT(kills, 20 * rounds);
   fmt::print("{} kills\n", kills);
 }
 

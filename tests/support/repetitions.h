@@ -22,14 +22,15 @@ inline uint64_t Repetitions(uint64_t normally) {
   return std::max<uint64_t>(1, normally / OneIn());
 }
 
-// Which combinations of options are tried: the first, and every nth.
+// Which combinations of options are tried: every nth, beginning with `first` (modulo n).
 class SomeOf {
  public:
+  explicit SomeOf(uint64_t first = 0) : count_(OneIn() - first % OneIn()) {}
   bool TakesNext() { return count_++ % one_in_ == 0; }
 
  private:
   const uint64_t one_in_ = OneIn();
-  uint64_t count_ = 0;
+  uint64_t count_;
 };
 
 }  // namespace quarry::testing_util

@@ -17,6 +17,7 @@
 #include "quarry/storage/edges.h"
 #include "quarry/trainer/link_run.h"
 #include "support/killing_backend.h"
+#include "support/repetitions.h"
 #include "support/zygote.h"
 #include "trainer/grouped_graph.h"
 
@@ -31,7 +32,7 @@ using testing_util::Zygote;
 using Start = LinkRunOptions::Start;
 
 constexpr uint64_t kSeed = 31;
-constexpr int kKills = 100;
+const int kKills = static_cast<int>(testing_util::Repetitions(100));
 
 LinkTrainOptions Training() {
   LinkTrainOptions train = SmallOptions();
@@ -198,7 +199,7 @@ TEST(PartitionedKillsTest, TrainingMayDieAnywhere) {
       last = kNeverWritten;
     }
   }
-  EXPECT_GT(ends, 3) << "runs that died often enough came to their end";
+  EXPECT_GT(ends, kKills / 30) << "runs that died often enough came to their end";
   fmt::print("{} kills, {} runs came to their end\n", kills, ends);
 }
 
