@@ -17,6 +17,7 @@
 
 #include "quarry/base/random.h"
 #include "quarry/catalog/catalog.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 #include "support/status_matchers.h"
 
@@ -30,10 +31,6 @@ using testing_util::UsedLogBytes;
 
 uint64_t trials = 60;
 
-std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 void WriteAll(const fs::path& path, const std::string& bytes) {
   fs::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;
@@ -198,7 +195,7 @@ TEST_P(CatalogDamageTest, AFlippedBitOfTheLogIsFoundOrHarmless) {
 
 TEST_P(CatalogDamageTest, ALogThatIsCutOffIsFound) {
   for (const fs::path& log : FilesNamed(".log")) {
-    const std::string bytes = ReadAll(log);
+    const std::string bytes = testing_util::FileText(log);
     const uint64_t used = UsedLogBytes(log);
     if (used == 0) continue;
     for (uint64_t i = 0; i < std::max<uint64_t>(40, trials); ++i) {
@@ -216,7 +213,7 @@ TEST_P(CatalogDamageTest, ALogThatIsCutOffIsFound) {
 
 TEST_P(CatalogDamageTest, AManifestThatIsCutOffIsFoundOrHarmless) {
   const fs::path manifest = FilesNamed("MANIFEST-").front();
-  const std::string bytes = ReadAll(manifest);
+  const std::string bytes = testing_util::FileText(manifest);
   const uint64_t step = std::max<uint64_t>(1, trials >= 1000 ? 1 : bytes.size() / trials);
   uint64_t found = 0, lengths = 0;
   for (uint64_t length = 0; length < bytes.size(); length += step, ++lengths) {
@@ -267,7 +264,7 @@ TEST_P(CatalogDamageTest, AFlippedBitAtTheEndOfATableIsFoundOrHarmless) {
 
 TEST_P(CatalogDamageTest, TheAnchorIsTwoCopiesAndOneWillDo) {
   const fs::path anchor = damaged_ + "/ANCHOR";
-  const std::string bytes = ReadAll(anchor);
+  const std::string bytes = testing_util::FileText(anchor);
   ASSERT_EQ(bytes.size(), 1024u);
   for (const size_t at : {8, 100, 512, 1016}) {
     FlipByte(anchor, at);
@@ -327,7 +324,7 @@ TEST(CatalogTailTest, WhatIsLeftOfUnsyncedCommitsIsAPrefix) {
   const uint64_t around = used() - synced - kSomeBytes;  // a value of as many digits in its length
   commit(2, 2 * kCommitBytes - used() % kCommitBytes - around);
   for (uint64_t i = 3; i <= kCommits; ++i) commit(i, kCommitBytes - around);
-  const std::string bytes = ReadAll(log_of(folder + "/made"));
+  const std::string bytes = testing_util::FileText(log_of(folder + "/made"));
   ASSERT_EQ(used() % kCommitBytes, 0u);
   const uint64_t first_sector = (synced + kSector - 1) / kSector, sectors = used() / kSector;
   ASSERT_GT(sectors, 300u);
@@ -370,7 +367,7 @@ std::string DamageSomething(Rng& rng, const std::vector<fs::path>& files) {
   const uint64_t count = 1 + rng.Below(2);
   for (uint64_t i = 0; i < count; ++i) {
     const fs::path& file = files[rng.Below(files.size())];
-    std::string bytes = ReadAll(file);
+    std::string bytes = testing_util::FileText(file);
     const uint64_t kind = bytes.empty() ? 3 : rng.Below(4);
     what += file.filename().string() + std::array{" flipped; ", " cut; ", " zeroed; ", " removed; "}[kind];
     if (kind == 3) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "quarry_process.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 
 namespace quarry {
@@ -170,7 +171,7 @@ TEST_P(AddressesTest, APathAndAServerSayTheSame) {
     if (!fs::exists(path.folder() / made)) continue;
     for (const auto& entry : fs::directory_iterator(path.folder() / made)) {
       const fs::path other = server.folder() / made / entry.path().filename();
-      EXPECT_TRUE(ReadFile(entry.path()) == ReadFile(other)) << other;
+      EXPECT_TRUE(testing_util::FileText(entry.path()) == testing_util::FileText(other)) << other;
     }
   }
 }

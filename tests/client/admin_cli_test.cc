@@ -14,6 +14,7 @@
 #include "cli_database_test.h"
 #include "quarry/format/checksum.h"
 #include "quarry/format/superblock.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 
 namespace quarry {
@@ -325,7 +326,7 @@ TEST_F(AdminCliTest, DoctorFailsWhereSomethingIsBroken) {
   const std::string command = fmt::format("cd '{}' && (ulimit -n 64 && exec '{}' doctor db) >'{}' 2>'{}'",
                                           root_.string(), QUARRY_BINARY, out, err);
   const int status = std::system(command.c_str());
-  const Outcome outcome{WEXITSTATUS(status), ReadFile(out), ReadFile(err)};
+  const Outcome outcome{WEXITSTATUS(status), testing_util::FileText(out), testing_util::FileText(err)};
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("broken"), HasSubstr("ulimit -n")));
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("open files limit"), HasSubstr("64")));

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "cli_database_test.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -242,7 +243,7 @@ TEST_F(CliTest, APutMayBeLargerThanItsMemory) {
 #endif
   EXPECT_EQ(Run("compact wide.db").exit_code, 0);
   EXPECT_EQ(Run("verify wide.db").exit_code, 0);
-  const std::string file = ReadFile(Path("wide.db") / "features" / "feature-2.qft");
+  const std::string file = testing_util::FileText(Path("wide.db") / "features" / "feature-2.qft");
   for (const uint64_t i : {uint64_t{0}, uint64_t{1}, kRows / 2, kRows - 1}) {
     float value = 0;
     const auto row = static_cast<uint64_t>(ids[i]);
@@ -979,7 +980,9 @@ TEST_F(CliTest, GenerateIsTheSameEverywhere) {
   ASSERT_EQ(Run("generate g1" + options + "1").exit_code, 0);
   ASSERT_EQ(Run("generate g3" + options + "3").exit_code, 0);
   for (const auto& entry : fs::directory_iterator(Path("g1"))) {
-    EXPECT_EQ(ReadFile(entry.path()), ReadFile(Path("g3") / entry.path().filename())) << entry.path();
+    EXPECT_EQ(testing_util::FileText(entry.path()),
+              testing_util::FileText(Path("g3") / entry.path().filename()))
+        << entry.path();
   }
   const Outcome imported = Run("import half g1");
   EXPECT_EQ(imported.exit_code, 0) << imported.err;

@@ -14,6 +14,7 @@
 
 #include "cli_database_test.h"
 #include "fake_server.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -40,7 +41,7 @@ class CliWatchTest : public CliDatabaseTest {
 // A trace that was written: names of spans by the name of their thread.
 struct ReadTrace {
   explicit ReadTrace(const fs::path& path) {
-    const json trace = json::parse(ReadFile(path));
+    const json trace = json::parse(testing_util::FileText(path));
     std::map<int, std::string> threads;
     for (const json& event : trace["traceEvents"]) {
       if (event["name"] == "thread_name") threads[event["tid"]] = event["args"]["name"];

@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "cli_database_test.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -279,7 +280,7 @@ TEST_F(CommandLineTest, WhatACommandRanWithIsSavedAndRunsItAgain) {
       Run("train db --layers 2 --fanout 5,5 --hidden 8 --epochs 2 --batch-size 100 --seed 3 --ordered "
           "--threads 2 "
           "--torch-threads 1 --memory 256MiB --json --save-config run.toml");
-  const std::string saved = ReadFile(root_ / "run.toml");
+  const std::string saved = testing_util::FileText(root_ / "run.toml");
   EXPECT_THAT(saved,
               AllOf(HasSubstr("[train]\n"), HasSubstr("\nfanout = [5, 5]\n"), HasSubstr("\njson = true\n"),
                     HasSubstr("\n# dropout = "), Not(HasSubstr("save-config"))));

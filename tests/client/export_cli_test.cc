@@ -7,6 +7,7 @@
 
 #include "quarry_process.h"
 #include "support/array_files.h"
+#include "support/file_text.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -56,7 +57,7 @@ TEST_F(ExportCliTest, JsonIsOneObject) {
   uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(folder_ / "out")) bytes += entry.file_size();
   EXPECT_EQ(report["bytes"], bytes);
-  EXPECT_THAT(ReadFile(folder_ / "trace.json"), HasSubstr("export features"));
+  EXPECT_THAT(testing_util::FileText(folder_ / "trace.json"), HasSubstr("export features"));
 }
 
 TEST_F(ExportCliTest, RefusesByExitCodeAndSentence) {

@@ -23,6 +23,7 @@
 #include "quarry/storage/store.h"
 #include "storage/store_rows.h"
 #include "support/array_files.h"
+#include "support/file_text.h"
 #include "support/shared_data.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
@@ -41,9 +42,8 @@ constexpr uint64_t kNodes = 700;
 constexpr uint64_t kDim = 9;
 
 std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(fs::exists(path)) << path;
+  return testing_util::FileText(path);
 }
 
 std::vector<std::string> FilesIn(const std::string& folder) {

@@ -17,6 +17,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/format/checksum.h"
 #include "support/fault_backend.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -28,7 +29,7 @@ using testing::HasSubstr;
 constexpr const char* kFiles[] = {"edges.npy",    "features.npy",  "labels.npy",   "metadata.yaml",
                                   "test_idx.npy", "train_idx.npy", "valid_idx.npy"};
 
-std::string ReadFile(const fs::path& path) {
+std::string testing_util::FileText(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file.good()) << path;
   std::ostringstream content;
@@ -39,7 +40,7 @@ std::string ReadFile(const fs::path& path) {
 // An array of T, read by the rules of the .npy format and nothing of Quarry's.
 template <typename T>
 std::vector<T> ReadArray(const fs::path& path, const std::string& descr, const std::string& shape) {
-  const std::string bytes = ReadFile(path);
+  const std::string bytes = testing_util::FileText(path);
   EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
   const size_t header_bytes = static_cast<uint8_t>(bytes.at(8)) + 256 * static_cast<uint8_t>(bytes.at(9));
   const std::string header = bytes.substr(10, header_bytes);
@@ -57,7 +58,7 @@ std::vector<T> ReadArray(const fs::path& path, const std::string& descr, const s
 // Over all files, in the order of their names.
 uint64_t ChecksumOf(const fs::path& folder) {
   std::string all;
-  for (const char* name : kFiles) all += ReadFile(folder / name);
+  for (const char* name : kFiles) all += testing_util::FileText(folder / name);
   return Checksum64(std::as_bytes(std::span(all)));
 }
 
@@ -104,7 +105,9 @@ TEST_F(GenerateTest, TheSameSeedGivesTheSameBytesForAnyNumberOfThreads) {
   ASSERT_OK(Make("one", options, 1));
   ASSERT_OK(Make("five", options, 5));
   for (const char* name : kFiles)
-    EXPECT_EQ(ReadFile(Path("one") + "/" + name), ReadFile(Path("five") + "/" + name)) << name;
+    EXPECT_EQ(testing_util::FileText(Path("one") + "/" + name),
+              testing_util::FileText(Path("five") + "/" + name))
+        << name;
   options.seed = 2;
   ASSERT_OK(Make("other", options));
   EXPECT_NE(ChecksumOf(Path("one")), ChecksumOf(Path("other")));
@@ -116,7 +119,7 @@ TEST_F(GenerateTest, WritesArraysThatNumPyReads) {
   EXPECT_EQ(ReadArray<int64_t>(a + "/edges.npy", "<i8", "(2, 7523)").size(), 2 * 7523u);
   EXPECT_EQ(ReadArray<float>(a + "/features.npy", "<f4", "(1003, 33)").size(), 1003 * 33u);
   EXPECT_EQ(ReadArray<int64_t>(a + "/labels.npy", "<i8", "(1003,)").size(), 1003u);
-  const std::string metadata = ReadFile(a + "/metadata.yaml");
+  const std::string metadata = testing_util::FileText(a + "/metadata.yaml");
   EXPECT_THAT(metadata, HasSubstr("num_nodes: 1003\nnum_edges: 7523\nfeature_dim: 33\nnum_classes: 5\n"));
   EXPECT_THAT(metadata, HasSubstr("seed: 42\n"));
 }

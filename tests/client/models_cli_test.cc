@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli_database_test.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -97,8 +98,7 @@ TEST_P(ModelsCliTest, EveryRoadTrainsEveryModel) {
 // The elements of a .npy file of version 1, as they lie there.
 template <typename T>
 std::vector<T> Elements(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const std::string bytes = testing_util::FileText(path);
   const size_t begin = 10 + static_cast<unsigned char>(bytes[8]) + 256 * static_cast<unsigned char>(bytes[9]);
   std::vector<T> elements((bytes.size() - begin) / sizeof(T));
   std::memcpy(elements.data(), bytes.data() + begin, elements.size() * sizeof(T));

@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "cli_database_test.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -33,7 +34,7 @@ struct Point {
 
 // An SVG, read by a parser that takes well-formed XML only.
 struct Svg {
-  explicit Svg(const fs::path& path) : text(ReadFile(path)) {
+  explicit Svg(const fs::path& path) : text(testing_util::FileText(path)) {
     const std::string command =
         "python3 -c 'import json, sys, xml.etree.ElementTree as tree\n"
         "print(json.dumps([\"\".join(e.itertext()) for e in tree.parse(sys.argv[1]).iter() if "
@@ -139,7 +140,7 @@ TEST_F(PlotTest, APngHasTwiceThePixels) {
   std::smatch size;
   ASSERT_TRUE(std::regex_search(svg.text, size, std::regex("width=\"([0-9]+)\" height=\"([0-9]+)\"")));
   ASSERT_EQ(Run("plot training run.json -o run.png").exit_code, 0);
-  const std::string png = ReadFile(Path("run.png"));
+  const std::string png = testing_util::FileText(Path("run.png"));
   ASSERT_TRUE(png.starts_with("\x89PNG\r\n\x1A\n"));
   const auto number = [&](size_t at) {
     unsigned value = 0;
@@ -162,7 +163,7 @@ TEST_F(PlotTest, EveryPolicyHasACurveOfHitRatiosButTheOneWithoutRows) {
   ASSERT_EQ(belady.size(), 1u + 6);
   for (size_t i = 1; i < belady.size(); ++i) EXPECT_LE(belady[i].y, lru[i].y) << "no policy misses less";
   // Where a mark stands is what the trace says.
-  const json sizes = json::parse(ReadFile(Path("trace.json")))["hit_ratios"];
+  const json sizes = json::parse(testing_util::FileText(Path("trace.json")))["hit_ratios"];
   const auto ratio = [&](size_t i) { return sizes[i]["belady"].get<double>(); };
   const auto rows = [&](size_t i) { return sizes[i]["cache_rows"].get<double>(); };
   const double unit = (belady[1].y - belady[6].y) / (ratio(5) - ratio(0));
@@ -181,7 +182,7 @@ TEST_F(PlotTest, BarsAreAsLongAsWhatIsPredictedAndMeasured) {
   EXPECT_THAT(svg.texts, IsSupersetOf({"row reads, lru", "packed chunks, belady", "predicted",
                                        "packing, spread over 7 epochs"}));
   EXPECT_THAT(svg.texts, Not(Contains("measured")));
-  const json explained = json::parse(ReadFile(Path("explain.json")));
+  const json explained = json::parse(testing_util::FileText(Path("explain.json")));
   std::vector<double> widths = svg.Widths(kBlue);
   ASSERT_EQ(widths.size(), 1 + explained["paths"].size());
   std::vector<double> seconds;
@@ -420,7 +421,7 @@ TEST_F(PlotTest, WhenGnuplotFailsTheOldPictureStays) {
     fs::permissions(Path("fake/gnuplot"), fs::perms::owner_all);
     EXPECT_THAT(Refused("training run.json -o kept.svg", 1, {"PATH=" + Path("fake").string()}),
                 HasSubstr(told));
-    EXPECT_EQ(ReadFile(Path("kept.svg")), "the old one");
+    EXPECT_EQ(testing_util::FileText(Path("kept.svg")), "the old one");
     EXPECT_FALSE(fs::exists(Path("kept.svg.plotting")));
   }
   ASSERT_EQ(Run("plot training run.json -o kept.svg").exit_code, 0);

@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/file_text.h"
+
 namespace quarry {
 
 struct Outcome {
@@ -33,11 +35,6 @@ inline bool PrintedTheErrorAlone(const Outcome& outcome, const std::string& argu
   return outcome.out.starts_with("{\"error\":{\"code\":\"") &&
          outcome.out.ends_with(",\"exit_code\":" + std::to_string(outcome.exit_code) + "}}\n") &&
          outcome.out.find('\n') == outcome.out.size() - 1;
-}
-
-inline std::string ReadFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 inline std::vector<std::string> Words(const std::string& line) {
@@ -78,8 +75,8 @@ class Process {
 
   pid_t id() const { return process_; }
   void Signal(int signal) const { kill(process_, signal); }
-  std::string Printed() const { return ReadFile(out_); }
-  std::string Complaints() const { return ReadFile(err_); }
+  std::string Printed() const { return testing_util::FileText(out_); }
+  std::string Complaints() const { return testing_util::FileText(err_); }
   bool HasPrinted() const { return std::filesystem::exists(out_) && std::filesystem::file_size(out_) > 0; }
 
   bool HasEnded() const {
@@ -103,7 +100,7 @@ class Process {
     int status = 0;
     EXPECT_EQ(waitpid(process_, &status, 0), process_);
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    Outcome outcome{code, ReadFile(out_), ReadFile(err_)};
+    Outcome outcome{code, testing_util::FileText(out_), testing_util::FileText(err_)};
     std::filesystem::remove(out_);
     std::filesystem::remove(err_);
     return outcome;

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "quarry_process.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 
 namespace quarry {
@@ -81,7 +82,7 @@ class ReadingVerbsTest : public testing::Test {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(database)) {
       const std::string name = fs::relative(entry.path(), database);
-      if (name != "LOCK") files[name] = entry.is_regular_file() ? ReadFile(entry.path()) : "";
+      if (name != "LOCK") files[name] = entry.is_regular_file() ? testing_util::FileText(entry.path()) : "";
     }
     return files;
   }

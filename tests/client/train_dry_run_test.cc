@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli_database_test.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -31,7 +32,8 @@ class DryRunTest : public CliDatabaseTest {
     std::map<std::string, std::pair<fs::file_time_type, std::string>> files;
     for (const auto& entry : fs::recursive_directory_iterator(root_ / "db")) {
       if (entry.path().filename() == "LOCK") continue;
-      files[entry.path()] = {entry.last_write_time(), entry.is_regular_file() ? ReadFile(entry.path()) : ""};
+      files[entry.path()] = {entry.last_write_time(),
+                             entry.is_regular_file() ? testing_util::FileText(entry.path()) : ""};
     }
     return files;
   }

@@ -21,6 +21,7 @@
 #include "client/query_util.h"
 #include "client/store_util.h"
 #include "quarry/layout/layout.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -86,11 +87,8 @@ std::map<std::string, Seen> Everything(const std::string& path) {
     if (file.filename() == "LOCK") return;
     struct stat stated {};
     ASSERT_EQ(stat(file.c_str(), &stated), 0) << file;
-    std::ifstream stream(file, std::ios::binary);
     files[file] = {stated.st_mode, stated.st_mtim.tv_sec, stated.st_mtim.tv_nsec,
-                   S_ISREG(stated.st_mode)
-                       ? std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>())
-                       : ""};
+                   S_ISREG(stated.st_mode) ? testing_util::FileText(file) : ""};
   };
   add(path);
   for (const auto& entry : fs::recursive_directory_iterator(path)) add(entry.path());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli_database_test.h"
+#include "support/file_text.h"
 
 namespace quarry {
 namespace {
@@ -61,7 +62,7 @@ TEST_F(WeightsCliTest, ARunAndItsFileBeginAnother) {
   // What was begun with is exported again: the same bits.
   RunJson("export db again.safetensors --run by-file --json");
   const auto data = [](const char* name) {
-    const std::string bytes = ReadFile(Path(name));
+    const std::string bytes = testing_util::FileText(Path(name));
     return bytes.substr(bytes.size() - (32 * 16 + 16 + 32 * 4 + 4) * sizeof(float));
   };
   EXPECT_EQ(data("first.safetensors"), data("again.safetensors"));
@@ -84,7 +85,8 @@ TEST_F(WeightsCliTest, ARunAndItsFileBeginAnother) {
   EXPECT_EQ(RunJson("export " + address + " there.safetensors --run first --json")["tensors"], 4);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait().exit_code, 0);
-  EXPECT_EQ(ReadFile(Path("there.safetensors")), ReadFile(Path("first.safetensors")));
+  EXPECT_EQ(testing_util::FileText(Path("there.safetensors")),
+            testing_util::FileText(Path("first.safetensors")));
 }
 
 TEST_F(WeightsCliTest, ARunGoesOnWithTheSameBeginningAlone) {
@@ -99,7 +101,8 @@ TEST_F(WeightsCliTest, ARunGoesOnWithTheSameBeginningAlone) {
   ASSERT_EQ(Run(resume + "--from base").exit_code, 0);
   RunJson("export db whole.safetensors --run whole --json");
   RunJson("export db parts.safetensors --run parts --json");
-  const std::string whole = ReadFile(Path("whole.safetensors")), parts = ReadFile(Path("parts.safetensors"));
+  const std::string whole = testing_util::FileText(Path("whole.safetensors")),
+                    parts = testing_util::FileText(Path("parts.safetensors"));
   EXPECT_EQ(whole.substr(whole.size() - 2000), parts.substr(parts.size() - 2000));
 }
 

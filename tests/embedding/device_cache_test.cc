@@ -12,6 +12,7 @@
 #include "quarry/base/random.h"
 #include "quarry/io/buffer.h"
 #include "support/fake_device.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -126,7 +127,7 @@ RowBlock RandomBlock(Rng& rng, const EmbeddingSpec& spec, std::vector<RowId> ids
 TEST(DeviceValidationCacheTest, AgreesWithTheProcessorsUnderRandomOperations) {
   constexpr OptimizerKind kOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kAdagrad,
                                            OptimizerKind::kAdam};
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(60); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     const EmbeddingSpec spec{.row_count = 1 + rng.Below(500),

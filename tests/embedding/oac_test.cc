@@ -10,6 +10,7 @@
 
 #include "embedding/row_block_util.h"
 #include "quarry/base/random.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -96,7 +97,7 @@ TEST(ValidationCacheTest, EvictsWhatIsSafeAndKeepsNewerVersions) {
 }
 
 TEST(ValidationCacheTest, AgreesWithAMapUnderRandomInsertsAndEvictions) {
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(10); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     const uint64_t rows = 1 + rng.Below(3000);

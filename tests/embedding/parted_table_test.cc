@@ -15,6 +15,7 @@
 #include "quarry/base/random.h"
 #include "quarry/embedding/embedding_store.h"
 #include "support/fault_backend.h"
+#include "support/repetitions.h"
 
 namespace quarry {
 namespace {
@@ -140,7 +141,8 @@ TEST_F(PartedTableTest, HoldsWhatWasWrittenWhateverIsHeldWhen) {
     ASSERT_OK(CreateEmbeddings(*store_, "x", layout_.file_spec(), layout_.page_bytes));
     ASSERT_NO_FATAL_FAILURE(Open(frames));
     const uint64_t used = budget_.used_bytes();
-    for (int turn = 0; turn < 60; ++turn) {
+    const uint64_t turns = testing_util::Repetitions(60);
+    for (uint64_t turn = 0; turn < turns; ++turn) {
       SCOPED_TRACE(fmt::format("seed 4, {} frames, turn {}", frames, turn));
       const std::vector<uint32_t> held = DrawParts(rng, 1 + rng.Below(frames));
       ASSERT_OK(parts().Hold(held, DrawParts(rng, rng.Below(kParts))));
@@ -211,8 +213,8 @@ TEST_F(PartedTableTest, AFaultLeavesTheLastCheckpoint) {
   Open(3);
   ASSERT_OK(train(saved));
   for (const FaultKind kind : {FaultKind::kRead, FaultKind::kWrite}) {
-    int struck = 0;
-    for (uint64_t at = 1; struck < 100; ++at) {
+    uint64_t struck = 0;
+    for (uint64_t at = 1; struck < 100; at += testing_util::OneIn()) {
       SCOPED_TRACE(fmt::format("{} {}", kind == FaultKind::kRead ? "read" : "write", at));
       ASSERT_NO_FATAL_FAILURE(Open(3));
       backend_.SetPlans({{.kind = kind, .at = at, .error = EIO}});
@@ -226,7 +228,7 @@ TEST_F(PartedTableTest, AFaultLeavesTheLastCheckpoint) {
       ASSERT_NO_FATAL_FAILURE(Open(3));
       ASSERT_NO_FATAL_FAILURE(ExpectAll(saved));
     }
-    EXPECT_GT(struck, 5);
+    EXPECT_GT(struck, 5 / testing_util::OneIn());
     EXPECT_LT(struck, 100);
     if (kind == FaultKind::kRead) {  // the run that nothing struck has its checkpoint
       RowBlock block{.ids = {0}};

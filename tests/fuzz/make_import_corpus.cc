@@ -13,6 +13,7 @@
 
 #include "import/packed_files.h"
 #include "support/array_files.h"
+#include "support/file_text.h"
 #include "support/published_sets.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
@@ -34,7 +35,7 @@ void Add(const fs::path& corpus, std::string_view name, const Write& write) {
   std::ofstream out(corpus / name, std::ios::binary);
   for (const char* before = ""; const fs::path& file : files) {
     out << before << "=== " << file.lexically_relative(folder.path()).string() << "\n"
-        << ReadBytes(file.string());
+        << testing_util::FileText(file.string());
     before = "\n";
   }
 }
@@ -156,7 +157,7 @@ void AddTensors(const fs::path& corpus) {
 void AddTorchFiles(const fs::path& corpus) {
   for (const char* name : {"graph_legacy", "graph_zip", "legacy2", "legacy5", "zip2", "zip5"}) {
     Add(corpus, fmt::format("torch-{}", name), [&](const auto& folder) {
-      folder.Write("set.pt", ReadBytes(fmt::format("{}/{}.pt", QUARRY_TORCH_FILES, name)));
+      folder.Write("set.pt", testing_util::FileText(fmt::format("{}/{}.pt", QUARRY_TORCH_FILES, name)));
     });
   }
 }

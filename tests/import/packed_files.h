@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/file_text.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -46,11 +47,6 @@ inline std::string Gzip(const std::string& text) {
   packed.resize(stream.total_out);
   deflateEnd(&stream);
   return packed;
-}
-
-inline std::string ReadBytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace quarry

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "reader_support.h"
+#include "support/file_text.h"
 #include "support/published_sets.h"
 #include "support/status_matchers.h"
 
@@ -297,7 +298,7 @@ TEST(PublishedSetsTest, MariusIntegersMayBeWideAndItsFeaturesOlder) {
   WriteMariusNodes(folder, Graph());
   folder.Write("nodes/labels.bin", RawBytes(Graph().labels));
   folder.Write("edges/train_edges.bin", RawBytes(FlatEdges<int64_t>(Graph().edges, false)));
-  std::string yaml = ReadBytes(folder / "dataset.yaml");
+  std::string yaml = testing_util::FileText(folder / "dataset.yaml");
   yaml.replace(yaml.find("node_feature_dim"), 16, "feature_dim");
   folder.Write("dataset.yaml", yaml);
   ASSERT_OK_AND_ASSIGN(auto dataset, OpenDataset(folder.path(), {}));

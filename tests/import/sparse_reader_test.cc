@@ -7,6 +7,7 @@
 #include "packed_files.h"
 #include "reader_support.h"
 #include "support/array_files.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -201,11 +202,11 @@ TEST(NpzReaderTest, RefusesDamagedAndForeignArchives) {
   expect(WriteNpz(folder, "b.npz", csc, false), "csc");
   expect(WriteNpz(folder, "c.npz", sparse.Members("", 501), false), "square");
   expect(WriteNpz(folder, "d.npz", {{"weights", NpyVector<float>({1})}}, false), "no edges");
-  const std::string whole = ReadBytes(WriteNpz(folder, "e.npz", sparse.Members("", 500), true));
+  const std::string whole = testing_util::FileText(WriteNpz(folder, "e.npz", sparse.Members("", 500), true));
   expect(folder.Write("f.npz", whole.substr(0, whole.size() / 2)), "cut off");
   // One bit of an id, so that only the archive's CRC can tell.
-  std::string flipped =
-      ReadBytes(WriteNpz(folder, "g.npz", {{"edges", NpyEdges({{0, 1}, {1, 2}, {4, 3}})}}, false));
+  std::string flipped = testing_util::FileText(
+      WriteNpz(folder, "g.npz", {{"edges", NpyEdges({{0, 1}, {1, 2}, {4, 3}})}}, false));
   flipped[flipped.find("\x93NUMPY") + NpyHeaderBytes({.shape = {2, 3}}).size() + 16] ^= 1;
   expect(folder.Write("g.npz", flipped), "damaged");
 }

@@ -7,6 +7,7 @@
 #include "array_archive.h"
 #include "packed_files.h"
 #include "reader_support.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/torch_file.h"
@@ -160,7 +161,7 @@ TEST(TorchReaderTest, FilesThatAreCutOffAreRefusedWhereverTheyEnd) {
   const TemporaryFolder folder("torch");
   for (const char* name : {"legacy5", "graph_legacy", "graph_zip", "pyg_data", "tensor"}) {
     SCOPED_TRACE(name);
-    const std::string path = folder.Write(fmt::format("{}.pt", name), ReadBytes(Data(name)));
+    const std::string path = folder.Write(fmt::format("{}.pt", name), testing_util::FileText(Data(name)));
     for (uint64_t bytes = std::filesystem::file_size(path); bytes-- > 0;) {
       std::filesystem::resize_file(path, bytes);
       const Status status = OpenTorchFile(path).status();
@@ -177,7 +178,7 @@ TEST(TorchReaderTest, FilesWithBitsFlippedAreReadOrRefused) {
   Rng random(kSeed);
   size_t refused = 0, rounds = 0;
   for (const char* name : {"graph_legacy", "graph_zip", "pyg_data", "legacy2", "legacy5", "zip5"}) {
-    const std::string whole = ReadBytes(Data(name));
+    const std::string whole = testing_util::FileText(Data(name));
     for (size_t i = 0; i < 600; i++, rounds++) {
       std::string bytes = whole;
       for (uint64_t flips = 1 + random.Below(3); flips > 0; flips--)
@@ -233,9 +234,11 @@ TEST(TorchReaderTest, PicklesThatDoMoreThanHoldArraysAreRefused) {
        {"an extension", Body("\x82\1."s), {At(0), "0x82"}},
        {"protocol 0", LegacyTorchFile("(dp0\n."), {"0x64"}},
        {"protocol 9", LegacyTorchFile("\x80\x09}."), {"protocol 9"}},
-       {"a module", ReadBytes(Data("code")), {"data.pkl: offset", "torch.nn.modules.linear.Linear"}},
-       {"parameters", ReadBytes(Data("parameters")), {"data.pkl: offset", "list or dict"}},
-       {"a tensor alone", ReadBytes(Data("tensor")), {"no dict"}}});
+       {"a module",
+        testing_util::FileText(Data("code")),
+        {"data.pkl: offset", "torch.nn.modules.linear.Linear"}},
+       {"parameters", testing_util::FileText(Data("parameters")), {"data.pkl: offset", "list or dict"}},
+       {"a tensor alone", testing_util::FileText(Data("tensor")), {"no dict"}}});
 }
 
 TEST(TorchReaderTest, GraphsOfPyTorchGeometricThatAreNotOneGraphOfOneTypeAreRefused) {
@@ -367,7 +370,7 @@ TEST(TorchReaderTest, OtherFilesAreNamedForWhatTheyAre) {
   const std::string whole = TorchFile({{"edge", {1, 2}, {1, 2}}});
   ExpectRefused({{"nothing", "", {"an empty file"}},
                  {"text", "0,1\n", {"plain text"}},
-                 {"another zip archive", ReadBytes(npz / "x.npz"), {"no data.pkl"}},
+                 {"another zip archive", testing_util::FileText(npz / "x.npz"), {"no data.pkl"}},
                  {"another pickle", "\x80\x02}.", {"magic number"}},
                  {"a later version", Changed(whole, "M\xe9\3"s, "M\xea\3"s), {"other than 1001"}},
                  {"a big-endian system", Changed(whole, "\x88s."s, "\x89s."s), {"byte order"}},

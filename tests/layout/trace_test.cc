@@ -13,6 +13,7 @@
 #include "quarry/base/random.h"
 #include "record_file.h"
 #include "support/fault_backend.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 #include "support/unsynced_backend.h"
@@ -26,11 +27,6 @@ using testing_util::TinyGraph;
 
 constexpr DatabaseId kTraceId{std::byte{9}};
 constexpr uint64_t kTraceGeneration = 2;
-
-std::string Bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // What a batch is, whatever its local ids.
 struct Sampled {
@@ -160,10 +156,12 @@ TEST_F(TraceTest, TheFilesAreTheSameForAnyThreadsFromMemoryAndDisk) {
   LoadIndices();
   ASSERT_OK(Sample(Spec(1), "one"));
   ASSERT_OK(Sample(Spec(3), "three"));
-  ASSERT_GT(Bytes(TracePath("one")).size(), 4096u * 20);
+  ASSERT_GT(testing_util::FileText(TracePath("one")).size(), 4096u * 20);
   for (const std::string other : {"three", "disk"}) {
-    EXPECT_TRUE(Bytes(TracePath("one")) == Bytes(TracePath(other))) << other;
-    EXPECT_TRUE(Bytes(BlocksPath("one")) == Bytes(BlocksPath(other))) << other;
+    EXPECT_TRUE(testing_util::FileText(TracePath("one")) == testing_util::FileText(TracePath(other)))
+        << other;
+    EXPECT_TRUE(testing_util::FileText(BlocksPath("one")) == testing_util::FileText(BlocksPath(other)))
+        << other;
   }
 }
 
@@ -262,7 +260,7 @@ TEST_F(TraceTest, ANeighborCacheBeforeIndicesOnDiskChangesNoTraceAndReadsLess) {
     const auto summary = SampleTrace(source.neighbors(), source.spec(), faulty_, TracePath(name),
                                      BlocksPath(name), kTraceId, kTraceGeneration, {});
     EXPECT_OK(summary);
-    return Bytes(TracePath(name)) + Bytes(BlocksPath(name));
+    return testing_util::FileText(TracePath(name)) + testing_util::FileText(BlocksPath(name));
   };
   const std::string expected = sample(**in_memory, "memory");
   EXPECT_EQ(sample(**on_disk, "disk"), expected);

@@ -9,6 +9,7 @@
 #include "quarry/base/random.h"
 #include "quarry/objects/push.h"
 #include "support/fault_backend.h"
+#include "support/file_text.h"
 #include "support/repetitions.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
@@ -38,8 +39,7 @@ std::map<std::string, std::string> FilesIn(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    files[fs::relative(entry.path(), folder).string()] = {std::istreambuf_iterator<char>(file), {}};
+    files[fs::relative(entry.path(), folder).string()] = testing_util::FileText(entry.path());
   }
   return files;
 }

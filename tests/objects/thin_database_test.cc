@@ -18,6 +18,7 @@
 #include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/checkpoint.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 #include "support/temporary_folder.h"
 
@@ -355,8 +356,7 @@ TEST_F(ThinDatabaseTest, ACheckpointOfItIsWhole) {
 
 TEST_F(ThinDatabaseTest, ItsListOfFilesIsChecked) {
   PullThin();
-  std::ifstream in(path_ + "/OBJECTS", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = testing_util::FileText(path_ + "/OBJECTS");
   for (const std::string& wrong :
        {std::string(), text.substr(0, text.size() - 1), "quarry-thin 9 s3://a/b\n" + text,
         "quarry-thin 1 s3://\n" + text.substr(text.find('\n') + 1)}) {

@@ -17,6 +17,7 @@
 #include "objects/fake_store.h"
 #include "quarry/base/random.h"
 #include "quarry/objects/push.h"
+#include "support/file_text.h"
 #include "support/killing_backend.h"
 #include "support/repetitions.h"
 #include "support/status_matchers.h"
@@ -115,8 +116,7 @@ class TransferKillsTest : public testing::Test {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       if (!entry.is_regular_file() || entry.path().filename() == "LOCK") continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      files[fs::relative(entry.path(), folder).string()] = {std::istreambuf_iterator<char>(file), {}};
+      files[fs::relative(entry.path(), folder).string()] = testing_util::FileText(entry.path());
     }
     return files;
   }

@@ -24,6 +24,7 @@
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -111,11 +112,6 @@ Status ImportModel(IoBackend& backend, const std::string& path, const GrownModel
   ImportOptions options;
   options.both_directions = csr;
   return ImportDatabase(backend, path, std::move(dataset), options);
-}
-
-std::string BytesOf(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class GrownNodes : public testing::Test {
@@ -381,8 +377,8 @@ void GrownNodes::CheckEqualsImport() {
   collect(*expected, expected_files);
   ASSERT_EQ(files.size(), expected_files.size());
   for (const auto& [name, file] : files) {
-    const std::string found = BytesOf(path() + "/" + file),
-                      wanted = BytesOf(other + "/" + expected_files[name]);
+    const std::string found = testing_util::FileText(path() + "/" + file),
+                      wanted = testing_util::FileText(other + "/" + expected_files[name]);
     ASSERT_EQ(found.size(), wanted.size()) << name;
     EXPECT_TRUE(found.substr(kSuperblockBytes) == wanted.substr(kSuperblockBytes)) << name;
   }

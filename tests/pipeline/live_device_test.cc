@@ -239,7 +239,7 @@ TEST(LiveDeviceTest, IsWrongWithoutItsEvents) {
 TEST(LiveDeviceTest, APassThatIsGivenUpLeavesTheRoadWhole) {
   World world({.nodes = 1000});
   const Batches expected = world.Expected(world.Pass(0));
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(20); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
     {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "storage/small_store.h"
+#include "support/file_text.h"
 #include "support/power_cut_disk.h"
 #include "support/status_matchers.h"
 
@@ -52,10 +53,7 @@ class PowerCutDiskTest : public testing::Test {
       std::set<std::string> files;
       for (const auto& entry : fs::recursive_directory_iterator(to)) {
         std::string name = fs::relative(entry.path(), to).string();
-        if (entry.is_regular_file()) {
-          std::ifstream file(entry.path(), std::ios::binary);
-          name += "=" + std::string(std::istreambuf_iterator<char>(file), {});
-        }
+        if (entry.is_regular_file()) name += "=" + testing_util::FileText(entry.path());
         if (name != "old" && name != "old/file=there for good") files.insert(name);
       }
       std::string all;

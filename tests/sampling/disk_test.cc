@@ -11,6 +11,7 @@
 #include "quarry/base/units.h"
 #include "sampling/block_oracle.h"
 #include "support/fault_backend.h"
+#include "support/file_text.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -154,11 +155,7 @@ TEST_F(DiskSampling, ADamagedWeightIsFound) {
   AddWeights(rng, graph);
   const auto disk = OnDisk(graph);
   ASSERT_NE(disk, nullptr);
-  std::string bytes;
-  {
-    std::ifstream in(directory_ + "/t0", std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
+  std::string bytes = testing_util::FileText(directory_ + "/t0");
   const std::string weights(reinterpret_cast<const char*>(graph.csc.weights.data()),
                             graph.csc.weights.size() * sizeof(float));
   const size_t at = bytes.find(weights);

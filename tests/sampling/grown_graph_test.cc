@@ -19,6 +19,7 @@
 #include "sampling/chi_square.h"
 #include "sampling/graphs.h"
 #include "storage/small_store.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 #include "support/status_matchers.h"
 
@@ -126,11 +127,6 @@ Status ImportGraph(IoBackend& backend, const std::string& path, const Shape& sha
   options.undirected = shape.undirected;
   options.deduplicate = shape.deduplicate;
   return ImportDatabase(backend, path, std::move(dataset), options);
-}
-
-std::string BytesOf(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class GrownGraph : public testing::Test {
@@ -288,8 +284,8 @@ void GrownGraph::CheckEqualsImport() {
   ASSERT_OK(ImportGraph(*backend_, other, shape_, edges_->All()));
   const TopologyRecord record = *store_->manifest()->FindTopology("graph");
   ASSERT_TRUE(record.runs.empty());
-  const std::string compacted = BytesOf(path() + "/" + record.file),
-                    whole = BytesOf(other + "/topology/graph-1.qtp");
+  const std::string compacted = testing_util::FileText(path() + "/" + record.file),
+                    whole = testing_util::FileText(other + "/topology/graph-1.qtp");
   ASSERT_EQ(compacted.size(), whole.size());
   EXPECT_TRUE(compacted.substr(kSuperblockBytes) == whole.substr(kSuperblockBytes));
 }

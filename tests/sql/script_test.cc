@@ -9,6 +9,7 @@
 #include "quarry/import/import.h"
 #include "sql/script.h"
 #include "sql/sql_database.h"
+#include "support/file_text.h"
 #include "support/temporary_folder.h"
 
 namespace quarry {
@@ -115,10 +116,7 @@ class SqlScriptTest : public testing::Test {
     return RunQuarry("sql " + store_.path() + " <" + folder_.Write("script.sql", script) + " 2>&1");
   }
   std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
-  std::string ReadText(const std::string& name) const {
-    std::ifstream file(Path(name));
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string ReadText(const std::string& name) const { return testing_util::FileText(Path(name)); }
 
   SqlStore store_{TenNodes()};
   TemporaryFolder folder_{"sql_script_test"};

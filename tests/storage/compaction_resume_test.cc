@@ -17,6 +17,7 @@
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 #include "support/killing_backend.h"
 #include "support/status_matchers.h"
@@ -148,11 +149,7 @@ TEST_P(CompactionResumeTest, HowOftenItIsInterruptedDoesNotMatter) {
   const auto whole = Store::Open(backend_, copy);
   ASSERT_OK(whole);
   ASSERT_OK(CompactTable(**whole, budget_, "feature", false, {}));
-  const auto bytes = [](const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
-  EXPECT_TRUE(bytes(Partial()) == bytes(copy + "/features/feature-2.qft"));
+  EXPECT_TRUE(testing_util::FileText(Partial()) == testing_util::FileText(copy + "/features/feature-2.qft"));
   fs::remove_all(copy);
 }
 
@@ -297,8 +294,7 @@ TEST(ResumedWriterTest, TheFileIsAsIfItHadBeenWrittenAtOnce) {
     }
     ASSERT_OK(writer->Append(range(done, shape.rows)));
     EXPECT_EQ(writer->Finish().value(), bytes);
-    std::ifstream a(whole, std::ios::binary), b(path, std::ios::binary);
-    EXPECT_TRUE(std::equal(std::istreambuf_iterator<char>(a), {}, std::istreambuf_iterator<char>(b), {}));
+    EXPECT_TRUE(testing_util::FileText(whole) == testing_util::FileText(path));
     mark.section_bytes += kPageBytes;
     EXPECT_EQ(FeatureTableWriter::Resume(*backend, path, geometry, id, 3, done, mark).status().code(),
               Code::kCorruption);

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "support/file_text.h"
+
 namespace quarry::testing_util {
 
 inline void FlipByte(const std::string& path, uint64_t offset, char mask = 0x10) {
@@ -20,8 +22,7 @@ inline void FlipByte(const std::string& path, uint64_t offset, char mask = 0x10)
 
 // Up to the end of the last commit, which is its mark's (commit_mark.h): a log has room behind it.
 inline uint64_t UsedLogBytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const std::string bytes = FileText(path);
   const size_t mark = bytes.rfind("QRYCOMMT");
   return mark == std::string::npos ? 0 : mark + 40;
 }

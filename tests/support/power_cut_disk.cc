@@ -1,4 +1,5 @@
 #include "support/power_cut_disk.h"
+#include "support/file_text.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,9 +23,8 @@ constexpr uint64_t kSectorBytes = 512;
 bool HoldsNothing(std::string_view name) { return name == "LOCK" || name == "IDENTITY"; }
 
 std::vector<std::byte> ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  EXPECT_TRUE(file.good()) << path;
+  EXPECT_TRUE(std::filesystem::is_regular_file(path)) << path;
+  const std::string text = FileText(path);
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
