@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "small_pages.h"
+#include "support/repetitions.h"
 #include "support/sleeping_threads.h"
 #include "support/status_matchers.h"
 
@@ -89,7 +90,7 @@ class Model {
 };
 
 TEST(BufferPoolTest, BehavesAsAMapAndACrashLeavesTheLastCheckpoint) {
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(30); ++seed) {
     SCOPED_TRACE(seed);
     SmallPages pages(MemoryBackend(), 50 + static_cast<uint32_t>(seed), seed % 5 == 0 ? 16384 : 4096);
     ASSERT_OK(pages.Create());

@@ -248,7 +248,7 @@ TEST(DeviceRoadTest, AFeedDeliversWhatAnyRoadGives) {
     const TinyDatabase database(TinyGraph{.nodes = 1000, .dim = dim});
     OpenRoad open(database.path(), SmallOptions());
     ASSERT_OK(open.status);
-    for (uint64_t seed = 1; seed <= 100; ++seed) {
+    for (uint64_t seed = 1; seed <= testing_util::Repetitions(100); ++seed) {
       FakeDevice device({.seed = seed});
       {
         DeviceFeed feed({.device = &device, .bytes = kGiB}, kGiB);
