@@ -29,14 +29,6 @@ using testing::HasSubstr;
 constexpr const char* kFiles[] = {"edges.npy",    "features.npy",  "labels.npy",   "metadata.yaml",
                                   "test_idx.npy", "train_idx.npy", "valid_idx.npy"};
 
-std::string testing_util::FileText(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
 // An array of T, read by the rules of the .npy format and nothing of Quarry's.
 template <typename T>
 std::vector<T> ReadArray(const fs::path& path, const std::string& descr, const std::string& shape) {
