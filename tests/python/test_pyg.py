@@ -251,7 +251,10 @@ next(batches)
                 self.assertEqual(set(map(tuple, db.edges().T)), set(expected))
                 rows = db.sql("SELECT src, dst, weight FROM edges").fetchall()
                 self.assertEqual({(source, destination): weight for source, destination, weight in rows}, dict.fromkeys(expected) if name == "ones" else expected)
-                iter(self.Loader(db, [2], input_nodes=None, weighted=name != "ones")).close()
+                with self.assertRaisesRegex(quarry.NotFound, r"no table 'feature'.*create_table"):
+                    iter(self.Loader(db, [2], input_nodes=None))
+                db.create_table("feature", 1)
+                self.assertEqual(sum(data.batch_size for data in self.Loader(db, [2], input_nodes=None, weighted=name != "ones")), NODES)
 
     def test_targets_are_the_seeds_rows(self):
         """y of fractions, and of several columns: numbers to learn, not classes."""

@@ -437,7 +437,7 @@ class Database:
             tables = [type_.feature_table for type_ in self.node_types if type_.feature_table]
         else:
             tables = [table]
-            self._refuse_types("a stream", table)
+            self._check_rows("a stream", table)
         feature_bytes = sum(map(self._feature_bytes, tables))
         live = _live_spec(
             fanouts,
@@ -582,7 +582,7 @@ class Database:
     ) -> dict[str, float]:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
         use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
-        self._refuse_types("a layout", "feature")
+        self._check_rows("a layout", "feature")
         feature_bytes = self._feature_bytes("feature")
         live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted)
         return run_with_progress(
@@ -697,13 +697,19 @@ class Database:
             return _html.table(repr(self))
         return _html.table(caption, _TABLE_COLUMNS, [table._shown() for table in tables])
 
-    def _refuse_types(self, what: str, table: str) -> None:
-        """A database with types has its features by type, and none in the table of a graph without."""
-        if table == "feature" and table not in self and self.node_types:
+    def _check_rows(self, what: str, table: str) -> None:
+        """Batches have rows of a table. A database with types has its features by type, and none for all nodes."""
+        if table in self:
+            return
+        if table == "feature" and self.node_types:
             raise Unsupported(
                 f"{self._address}: {what} of a database with types of nodes and edges: batches are sampled as they come, "
                 "by quarry.pyg.Loader, or with relation_fanouts of db.stream"
             )
+        raise NotFound(
+            f"{self._address}: there is no table {table!r}, whose rows the batches of {what} have; tables are {', '.join(self.tables) or 'none'}. "
+            "db.create_table(name, 1) makes one of zeros; quarry.pyg.NodeLoader and db.sample need none"
+        )
 
     def _feature_bytes(self, table: str) -> int:
         return self[table].nbytes if table in self else 0
