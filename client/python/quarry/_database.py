@@ -337,8 +337,8 @@ class Database:
 
     def edge_ids(self, edges: Any, topology: str = "graph") -> npt.NDArray[np.int64]:
         """Columns of `edges()` that have these edges [2, n], in their order: where attributes that lie beside an
-        edge_index belong, `by_id[db.edge_ids(edge_index)] = edge_attr`. Of equal edges the first one given is the first one
-        there, and so on. `NotFound` names one that is not there. All edges are read, a part at a time."""
+        edge_index belong, `by_id[db.edge_ids(edge_index)] = edge_attr`. The first of equal edges that are given is the
+        first one there, and so on. `NotFound` names one that is not there. All edges are read, a part at a time."""
         pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
         wanted = pairs[1] << 32 | pairs[0]  # by destination
         order = np.argsort(wanted, kind="stable")

@@ -31,7 +31,7 @@ _SPLIT_OF_MASK = {"train_mask": SPLITS["train"], "val_mask": SPLITS["valid"], "t
 
 _EDGES_AT_A_TIME = 1 << 20
 
-# Of edges in a layout: its two tensors, and edge ids where their order is another.
+# Edges in one of PyG's layouts: its two tensors, and edge ids where their order is another.
 _Layout = tuple[torch.Tensor, torch.Tensor, "torch.Tensor | None"]
 
 
@@ -344,7 +344,7 @@ class GraphStore(pyg_data.GraphStore):
         return torch.from_numpy(rowptr), torch.from_numpy(col), torch.from_numpy(perm)
 
     def _parts(self, edges: _Edges) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Of a part of the edges of a type: how many came before it, sources, targets, and edge ids. None of no edges."""
+        """Parts of a type's edges, each with how many came before it, sources, targets, and edge ids; no part is empty."""
         before = 0
         rows = np.empty((min(_EDGES_AT_A_TIME, self._num_edges), 3), np.uint32)
         for first in range(0, self._num_edges, _EDGES_AT_A_TIME):
