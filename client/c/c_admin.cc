@@ -69,9 +69,11 @@ int quarry_build_partitioning(quarry_store* store, const quarry_partitioning_opt
                               quarry_counters** report) {
   return Ends([&]() -> Status {
     QUARRY_TRY(const quarry_partitioning_options given, Given(options, "quarry_partitioning_options"));
-    static_assert(TakesAllBut<quarry_partitioning_options, wire::BuildPartitioning>({"progress", "context"}));
+    static_assert(TakesAllBut<quarry_partitioning_options, wire::BuildPartitioning>(
+        {"progress", "context", "edges_only"}));
     wire::BuildPartitioning build;
     QUARRY_RETURN_IF_ERROR(TakeOptions(given, build));
+    build.rows = given.edges_only == 0;
     return Maintain(store, build, ProgressOf(given.progress, given.context), report);
   });
 }

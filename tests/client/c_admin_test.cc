@@ -124,6 +124,30 @@ TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {
   EXPECT_EQ(quarry_drop_layout(store_, "plan"), QUARRY_NOT_FOUND);
 }
 
+TEST_P(CAdminTest, PartsHaveRowsUnlessEdgesAloneAreAskedFor) {
+  quarry_partitioning_options options = {
+      .size = sizeof(options), .name = "cut", .table = "feature", .method = "random", .parts = 4};
+  std::map<std::string, double> built[2];
+  for (const int edges_only : {0, 1}) {
+    options.edges_only = edges_only;
+    quarry_counters* report = nullptr;
+    ASSERT_EQ(quarry_build_partitioning(store_, &options, &report), QUARRY_OK) << quarry_last_error();
+    built[edges_only] = ValuesOf(report);
+  }
+  EXPECT_EQ(built[0]["cut_edges"], built[1]["cut_edges"]);
+  EXPECT_GE(built[0]["disk_bytes"] - built[1]["disk_bytes"], built[0]["nodes"] * 128) << "bytes of the rows";
+  const quarry_partitioned_spec spec = {.size = sizeof(spec), .partitioning = "cut"};
+  quarry_stream* stream = nullptr;
+  EXPECT_EQ(quarry_open_partitioned(store_, &spec, nullptr, &stream), QUARRY_UNSUPPORTED);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("has no rows"));
+  // A program that was compiled before there was the field: rows, as ever.
+  options.size = offsetof(quarry_partitioning_options, edges_only);
+  quarry_counters* report = nullptr;
+  ASSERT_EQ(quarry_build_partitioning(store_, &options, &report), QUARRY_OK) << quarry_last_error();
+  EXPECT_EQ(ValuesOf(report)["disk_bytes"], built[0]["disk_bytes"]);
+  ASSERT_EQ(quarry_drop_partitioning(store_, "cut"), QUARRY_OK) << quarry_last_error();
+}
+
 TEST_P(CAdminTest, MakesAnEmbeddingTableTrainsItAndDropsIt) {
   quarry_embedding_spec spec = {.size = sizeof(spec),
                                 .row_count = 50,

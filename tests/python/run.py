@@ -22,7 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "client/python"
 NEEDED = ["nanobind>=3.0", "nanobind-backend>=1.0", "numpy>=2.1"]
-WITH_TORCH = ["torch", "torch_geometric>=2.5", "mypy"]
+READERS = ["pandas", "pyarrow", "polars", "duckdb"]  # of SQL results; tests of one that is not there are skipped
+WITH_TORCH = ["torch", "torch_geometric>=2.5", "mypy", *READERS]
 
 
 def skip(why: str) -> None:

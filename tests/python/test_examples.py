@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 _EXAMPLES = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parents[2] / "client/python/examples"))
+_MANUAL = _EXAMPLES.parents[2] / "docs/python.md"
 _SETS = Path(__file__).resolve().parents[3] / "shared/data"
 _TORCH = importlib.util.find_spec("torch_geometric") is not None
 _ARGUMENTS = {"out_of_core.py": ["--nodes", "250000", "--epochs", "2"]}
@@ -89,6 +90,34 @@ class LearningTest(unittest.TestCase):
         quarry.import_(self.folder / "cora.db", self.folder / "cora")
         # Logistic regression over features smoothed along two hops reaches .80, over the features alone .61.
         self.assertGreater(gat.train(self.folder / "cora.db", epochs=25), 0.77)
+
+    @unittest.skipUnless(_MANUAL.exists(), "the manual is not there")
+    def test_the_manuals_way_from_a_data_to_a_trained_model(self):
+        """Its first program, and the one for attributes of edges, over a database that from_pyg makes."""
+        blocks = re.findall(r"```python\n(.*?)```", _MANUAL.read_text(), re.DOTALL)
+        (train,) = (block for block in blocks if "torch.save" in block)
+        (attributes,) = (block for block in blocks if "edge_attrs=" in block and "for batch" in block)
+        program = f"""
+import numpy as np, torch, quarry
+from torch_geometric.data import Data
+from torch_geometric.transforms import RandomNodeSplit
+torch.manual_seed(1)
+y = torch.randint(0, 3, (900,))
+edge_index = torch.randint(0, 900, (2, 4000))
+given = RandomNodeSplit(num_val=100, num_test=200)(Data(x=torch.eye(3)[y] + torch.rand(900, 3), y=y, edge_index=edge_index, edge_attr=torch.rand(4000, 2)))
+quarry.from_pyg(given, "my.db")
+{train.replace("8GiB", "256MiB")}
+db, data = quarry.open("my.db", memory="256MiB"), given
+def model(x, edge_index, edge_attr):
+    assert edge_attr.shape == (edge_index.shape[1], 2)
+    return x
+{attributes}
+"""
+        (self.folder / "program.py").write_text(program)
+        done = subprocess.run([sys.executable, "-W", "ignore", "program.py"], capture_output=True, text=True, cwd=self.folder, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertGreater(float(done.stdout.split()[1]), 0.6, done.stdout)
+        self.assertTrue((self.folder / "sage.pt").exists())
 
     def test_papers_learn_from_their_authors(self):
         import hetero

@@ -247,6 +247,92 @@ class HeteroTest(TypedTest):
                 source, destination = batch[edge_type[0]].n_id[rows] + self.first[edge_type[0]], batch[edge_type[2]].n_id[columns] + self.first[edge_type[2]]
                 np.testing.assert_array_equal(edges[:, store.e_id.numpy()], np.stack([source, destination]))
 
+    def test_a_feature_store_has_attributes_by_type(self):
+        import torch
+        from torch_geometric.loader.utils import filter_custom_hetero_store
+
+        from quarry.pyg import FeatureStore, GraphStore
+
+        store = FeatureStore(self.db)
+        of_papers = ["x", "y", "train_mask", "val_mask", "test_mask"]
+        expected = {(name, attribute): self.data[name][attribute] for name in DIMS for attribute in (of_papers if name == "paper" else ["x"])}
+        self.assertEqual({(attr.group_name, attr.attr_name) for attr in store.get_all_tensor_attrs()}, set(expected))
+        for (name, attribute), values in expected.items():
+            self.assertEqual(store.get_tensor_size(name, attribute, None), tuple(values.shape))
+            for index in (None, slice(3, 30, 4), torch.tensor([7, 0, 7]), 5, torch.arange(len(values)) % 3 == 0):
+                with self.subTest(name=name, attribute=attribute, index=index):
+                    self.assertTrue(torch.equal(store[name, attribute, index], values[slice(None) if index is None else index]))
+        for wrong in (("field_of_study", "x"), ("author", "y"), (None, "x")):
+            with self.assertRaisesRegex(KeyError, "group 'paper' has .*y"):
+                store.get_tensor(*wrong, index=None)
+        # What PyG's own loaders make of a sample: the rows that a batch of the engine's has.
+        (batch,) = self.Loader(self.db, [4, 3], 300, ("paper", None), edge_ids=True)
+        ids = {name: batch[name].n_id for name in NODES}
+        parts = [{edge_type: part(batch[edge_type]) for edge_type in EDGES} for part in (lambda b: b.edge_index[0], lambda b: b.edge_index[1], lambda b: b.e_id)]
+        theirs = filter_custom_hetero_store(FeatureStore(self.db, attrs=["x", "y"]), GraphStore(self.db), ids, *parts)
+        for name in DIMS:
+            self.assertTrue(torch.equal(theirs[name].x, batch[name].x))
+        self.assertTrue(torch.equal(theirs["paper"].y[: batch["paper"].batch_size], batch["paper"].y))
+        # Rows change by the ids of their type.
+        rows = torch.rand(2, DIMS["author"])
+        self.assertTrue(store.put_tensor(rows, "author", "x", torch.tensor([199, 4])))
+        self.assertTrue(store.put_tensor(torch.tensor([3]), "paper", "y", torch.tensor([11])))
+        expected["author", "x"][[199, 4]] = rows
+        expected["paper", "y"][11] = 3
+        for (name, attribute), values in expected.items():
+            self.assertTrue(torch.equal(store[name, attribute, None], values), (name, attribute))
+
+    def test_a_graph_store_has_edges_by_type(self):
+        import unittest.mock
+
+        from quarry.pyg import GraphStore
+
+        all_edges = self.db.edges().astype(np.int64)
+        for at_a_time in (1 << 20, 97):
+            with unittest.mock.patch("quarry.pyg._stores._EDGES_AT_A_TIME", at_a_time):
+                store = GraphStore(self.db)
+                self.assertEqual({attr.edge_type: attr.size for attr in store.get_all_edge_attrs()}, {edge_type: (NODES[edge_type[0]], NODES[edge_type[2]]) for edge_type in EDGES})
+                coo, csc, csr = store.coo(), store.csc(), store.csr()
+                for edge_type, pairs in self.graph["edges"].items():
+                    (row, col, ids), (rows, colptr, perm), (rowptr, cols, by_source) = ([part[edge_type] for part in layout] for layout in (coo, csc, csr))
+                    self.assertEqual(sorted(zip(row.tolist(), col.tolist())), sorted(map(tuple, pairs.T)))
+                    self.assertTrue(np.all(np.diff(col) >= 0))
+                    first = np.array([[self.first[edge_type[0]]], [self.first[edge_type[2]]]])
+                    for order, ends in ((ids, np.stack([row, col])), (perm, np.stack([row, col])), (by_source, np.stack([np.repeat(np.arange(len(rowptr) - 1), np.diff(rowptr)), cols]))):
+                        np.testing.assert_array_equal(all_edges[:, order.numpy()], ends + first)
+                    np.testing.assert_array_equal(rows, row)
+                    np.testing.assert_array_equal(colptr, np.searchsorted(col, np.arange(NODES[edge_type[2]] + 1)))
+                    for one, other in zip(store[edge_type, "csc"], (rows, colptr), strict=True):
+                        np.testing.assert_array_equal(one, other)
+        with self.assertRaisesRegex(KeyError, "no edges of type None"):
+            store.csc([None])
+        with self.assertRaisesRegex(MemoryError, "1500 edges as|edges as csc"):
+            GraphStore(self.db, limit="1KiB").csc()
+
+    def test_matrices_and_weights_are_by_type(self):
+        import torch
+
+        data = self.data.clone()
+        weights = {edge_type: torch.rand(pairs.shape[1]) for edge_type, pairs in self.graph["edges"].items()}
+        for edge_type, values in weights.items():
+            data[edge_type].edge_weight = values
+        quarry.from_pyg(data, self.folder / "weights.db", progress=False)
+        with quarry.open(self.folder / "weights.db", memory="256MiB") as db:
+            stored = dict(db.sql("SELECT type, sum(weight) FROM edges GROUP BY type"))
+        for edge_type, values in weights.items():
+            self.assertAlmostEqual(stored[":".join(edge_type)], float(values.double().sum()), 3)
+        options = {"batch_size": 64, "input_nodes": ("paper", "test"), "drop_last": True}
+        loaders = [self.Loader(self.db, [4, 3], adj_t=adj_t, **options) for adj_t in (True, False)]
+        batches, plain = (list(loader) for loader in loaders)  # first epochs of one seed: the same draws
+        self.assertEqual([batch["paper"].batch_size for batch in batches], [64] * len(loaders[0]))
+        self.assertGreater(len(batches), 0)
+        for batch, other in zip(batches, plain, strict=True):
+            for edge_type in EDGES:
+                dense = torch.zeros(batch[edge_type[2]].num_nodes, batch[edge_type[0]].num_nodes)
+                dense[tuple(other[edge_type].edge_index.flip(0))] = 1
+                torch.testing.assert_close(batch[edge_type].adj_t.to_dense(), dense)
+                self.assertNotIn("edge_index", batch[edge_type])
+
     def test_trim_to_layer_takes_the_counts(self):
         import torch
         from torch_geometric.nn import HeteroConv, SAGEConv
@@ -285,14 +371,23 @@ class HeteroTest(TypedTest):
             Loader(db, [2], input_nodes=("author", [200]))
         with self.assertRaisesRegex(NotImplementedError, "plan"):
             Loader(db, [2], input_nodes=("paper", None), plan=True)
-        from quarry.pyg import FeatureStore, GraphStore
+        with self.assertRaisesRegex(quarry.Unsupported, "partitioning: .*sampled as they come"):
+            Loader(db, [2], input_nodes=("paper", None), partitioning="default")
+        for call in (lambda: db.plan([2], 64), lambda: db.stream([2], 64)):
+            with self.assertRaisesRegex(quarry.Unsupported, "types of nodes and edges: .*quarry.pyg.Loader"):
+                call()
+        from quarry.pyg import FeatureStore, LinkLoader, NeighborSampler, NodeLoader
 
-        for store in (FeatureStore, GraphStore):
-            with self.assertRaisesRegex(NotImplementedError, "HeteroData"):
-                store(db)
+        for refused in (lambda: NeighborSampler(db, [2]), lambda: NodeLoader(db, [2]), lambda: LinkLoader(db, [2]), lambda: FeatureStore(db, edge_attrs={"a": [0]})):
+            with self.assertRaisesRegex(quarry.Unsupported, "types of nodes and edges: quarry.pyg.Loader"):
+                refused()
         data = self.data.clone()
         data["a b"].num_nodes = 3
         with self.assertRaisesRegex(quarry.UsageError, "'a b'"):
+            quarry.from_pyg(data, self.folder / "other.db", progress=False)
+        data = self.data.clone()
+        data["paper"].y = data["paper"].y[:, None] * np.array([1.0, 2.0])
+        with self.assertRaisesRegex(quarry.UsageError, "y of type 'paper'"):
             quarry.from_pyg(data, self.folder / "other.db", progress=False)
         data = self.data.clone()
         data["author", "writes", "paper"].edge_index[0, 0] = 10**6

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import numpy as np
 
 import quarry
 from quarry import _quarry
-from small_graph import DIM, NODES, DatabaseTest, resident_bytes
+from small_graph import DIM, NODES, DatabaseTest, heed_interrupts, resident_bytes
 
 _EXAMPLES = Path(os.environ.get("QUARRY_EXAMPLES", Path(__file__).resolve().parents[2] / "client/python/examples"))
 _BATCHES_WITHOUT_GROWTH = 2000
@@ -94,8 +95,9 @@ class LoaderTest(DatabaseTest):
         (batch,) = self.Loader(self.db, [2], batch_size=10, input_nodes=mask)
         self.assertEqual(batch.n_id[: batch.batch_size].tolist(), sorted(nodes.tolist()))
         self.assertEqual(len(self.Loader(self.db, [2], batch_size=100, input_nodes=None)), 5)
-        seen = [batch.batch_size for batch in self.Loader(self.db, [2], batch_size=64, input_nodes="test")]
-        self.assertEqual(seen, [64, 36])
+        for drop_last, sizes in ((False, [64, 36]), (True, [64])):
+            loader = self.Loader(self.db, [2], batch_size=64, input_nodes="test", drop_last=drop_last)
+            self.assertEqual((len(loader), [batch.batch_size for batch in loader]), (len(sizes), sizes))
 
     def test_parts_take_turns(self):
         self.db.partition(6, chunk=0.5)
@@ -229,19 +231,122 @@ next(batches)
         masks = torch.zeros(NODES, 10, dtype=torch.bool)
         with self.assertRaisesRegex(quarry.UsageError, r"train_mask has 10 columns.*train_mask\[:, 0\]"):
             quarry.from_pyg(Data(edge_index=edges, y=y, train_mask=masks, num_nodes=NODES), self.folder / "masks.db")
-        with self.assertRaisesRegex(quarry.InvalidArgument, r"^labels: has shape \[500, 10\]"):
-            quarry.from_pyg(Data(edge_index=edges, y=masks.float(), num_nodes=NODES), self.folder / "labels.db")
-        with self.assertWarnsRegex(UserWarning, "edge_weight of this Data is not taken"):
-            quarry.from_pyg(Data(edge_index=edges, y=y, edge_weight=torch.ones(edges.shape[1]), num_nodes=NODES), self.folder / "splits.db")
+        with self.assertRaisesRegex(quarry.InvalidArgument, r"^labels: has shape \[500, 10, 1\]"):
+            quarry.from_pyg(Data(edge_index=edges, y=masks.float()[:, :, None], num_nodes=NODES), self.folder / "labels.db")
+        with self.assertWarnsRegex(UserWarning, "edge_attr, pos of this Data is not taken.*edge_attrs="):
+            quarry.from_pyg(Data(edge_index=edges, y=y, edge_attr=torch.ones(edges.shape[1], 2), pos=torch.ones(NODES, 2), num_nodes=NODES), self.folder / "splits.db")
         with quarry.open(self.folder / "splits.db", memory="256MiB") as db:
             for split in ("train", "valid"):
                 with self.assertRaisesRegex(quarry.UsageError, f"no {split} nodes.*give input_nodes"):
                     iter(self.Loader(db, [2], input_nodes=split))
         sizes = (NODES, NODES)
-        adj_t = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.shape[1]), sizes).coalesce().to_sparse_csr()
-        quarry.from_pyg(Data(adj_t=adj_t, y=y, num_nodes=NODES), self.folder / "adj.db")
-        with quarry.open(self.folder / "adj.db", memory="256MiB") as db:
-            self.assertEqual(set(map(tuple, db.edges().T)), set(map(tuple, self.graph["edges"].T)))
+        weights = torch.rand(edges.shape[1])
+        for name, values in (("ones", torch.ones(edges.shape[1])), ("weights", weights)):
+            adj_t = torch.sparse_coo_tensor(edges.flip(0), values, sizes).coalesce().to_sparse_csr()
+            quarry.from_pyg(Data(adj_t=adj_t, y=y, num_nodes=NODES), self.folder / f"{name}.db")
+        quarry.from_pyg(Data(edge_index=edges, edge_weight=weights[:, None], num_nodes=NODES), self.folder / "column.db")
+        expected = {tuple(edge): weight for edge, weight in zip(self.graph["edges"].T.tolist(), weights.tolist())}
+        for name in ("ones", "weights", "column"):
+            with quarry.open(self.folder / f"{name}.db", memory="256MiB") as db:
+                self.assertEqual(set(map(tuple, db.edges().T)), set(expected))
+                rows = db.sql("SELECT src, dst, weight FROM edges").fetchall()
+                self.assertEqual({(source, destination): weight for source, destination, weight in rows}, dict.fromkeys(expected) if name == "ones" else expected)
+                with self.assertRaisesRegex(quarry.NotFound, r"no table 'feature'.*create_table"):
+                    iter(self.Loader(db, [2], input_nodes=None))
+                db.create_table("feature", 1)
+                self.assertEqual(sum(data.batch_size for data in self.Loader(db, [2], input_nodes=None, weighted=name != "ones")), NODES)
+
+    def test_targets_are_the_seeds_rows(self):
+        """y of fractions, and of several columns: numbers to learn, not classes."""
+        from torch_geometric.data import Data
+
+        from quarry.pyg import NodeLoader
+
+        torch = self.torch
+        mask = torch.zeros(NODES, dtype=torch.bool)
+        mask[self.graph["train"]] = True
+        numbers = torch.randn(NODES)
+        numbers[3] = torch.nan
+        several = torch.rand(NODES, 5) < 0.3
+        for name, y, expected in (("one", numbers, numbers[:, None]), ("many", several, several.float())):
+            path = self.folder / f"{name}.db"
+            quarry.from_pyg(Data(x=torch.from_numpy(self.graph["features"]), edge_index=torch.from_numpy(self.graph["edges"]), y=y, train_mask=mask), path)
+            with quarry.open(path, memory="256MiB") as db:
+                loader = self.Loader(db, [4, 3], 64, "train", shuffle=True, transform=lambda data: (self.assertIn("y", data), data)[1])
+                seen = 0
+                for data in loader:
+                    self.assertEqual((data.y.dtype, data.y.shape), (torch.float32, (data.batch_size, expected.shape[1])))
+                    torch.testing.assert_close(data.y, expected[data.n_id[: data.batch_size]], equal_nan=True)
+                    seen += data.batch_size
+                self.assertEqual(seen, 300)
+                with db.snapshot() as before:
+                    db.put([7], target=np.full((1, expected.shape[1]), 8, np.float32))
+                    (old,) = self.Loader(db, [2], input_nodes=[7], snapshot=before)
+                (new,) = self.Loader(db, [2], input_nodes=[7])
+                torch.testing.assert_close(old.y, expected[[7]])
+                self.assertEqual(new.y.tolist(), [[8] * expected.shape[1]])
+                (all_of_them,) = NodeLoader(db, [2], input_nodes=[7], batch_size=1)
+                torch.testing.assert_close(all_of_them.y[1:], expected[all_of_them.n_id[1:]], equal_nan=True)
+
+    def test_attributes_of_edges_follow_their_edges(self):
+        torch = self.torch
+        given = torch.arange(2.0 * self.db.num_edges).view(-1, 2)  # in the order of edge_index
+        by_id = torch.empty_like(given)
+        by_id[self.db.edge_ids(self.graph["edges"])] = given
+        np.save(self.folder / "by_id.npy", by_id.numpy())
+        number = {tuple(edge): i for i, edge in enumerate(self.graph["edges"].T.tolist())}
+        for values in (by_id, np.load(self.folder / "by_id.npy", mmap_mode="r")):
+            for data in self.Loader(self.db, [4, 3], 64, "train", shuffle=True, edge_attrs={"edge_attr": values}):
+                edges = data.n_id[data.edge_index].T.tolist()
+                torch.testing.assert_close(data.edge_attr, given[[number[tuple(edge)] for edge in edges]])
+        with self.assertRaisesRegex(quarry.UsageError, f"'edge_attr' has 3 rows for {self.db.num_edges} edges"):
+            self.Loader(self.db, [2], edge_attrs={"edge_attr": given[:3]})
+        with self.assertRaisesRegex(quarry.UsageError, "plan=False"):
+            self.Loader(self.db, [2], shuffle=True, plan=True, edge_attrs={"edge_attr": given})
+        with self.assertRaisesRegex(quarry.UsageError, "adj_t: "):
+            self.Loader(self.db, [2], adj_t=True, edge_attrs={"edge_attr": given})
+
+    def test_adj_t_is_the_matrix_of_edge_index(self):
+        from torch_geometric.nn import GraphConv
+
+        torch = self.torch
+        layer = GraphConv(DIM, 3)
+        for replace in (False, True):
+            options = {"batch_size": 64, "input_nodes": "test", "replace": replace}
+            data = next(iter(self.Loader(self.db, [4, 3], adj_t=True, **options)))
+            self.assertNotIn("edge_index", data)
+            self.assertEqual((data.adj_t.layout, tuple(data.adj_t.shape)), (torch.sparse_csr, (data.num_nodes, data.num_nodes)))
+            plain = next(iter(self.Loader(self.db, [4, 3], **options)))
+            torch.testing.assert_close(plain.n_id, data.n_id)
+            dense = torch.zeros(data.num_nodes, data.num_nodes)
+            dense.index_put_((plain.edge_index[1], plain.edge_index[0]), torch.ones(plain.num_edges), accumulate=True)
+            torch.testing.assert_close(data.adj_t.to_dense(), dense)
+            self.assertEqual(float(dense.max()) > 1, replace)
+            torch.testing.assert_close(layer(data.x, data.adj_t), layer(plain.x, plain.edge_index))
+
+    def test_ctrl_c_ends_the_wait_for_a_batch(self):
+        heed_interrupts(self)
+        entered, leave = threading.Event(), threading.Event()
+
+        def stuck(data):
+            entered.set()
+            leave.wait()
+            return data
+
+        loader = self.Loader(self.db, [4, 3], 64, "train", shuffle=True, transform=stuck)
+        batches = iter(loader)
+
+        def interrupt():
+            entered.wait()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            thread.start()
+            next(batches)
+        thread.join()
+        leave.set()
+        self.assertEqual(len(list(loader)), 5, "the next epoch is whole")
 
     def test_types_that_nothing_counts_are_refused(self):
         from torch_geometric.data import HeteroData

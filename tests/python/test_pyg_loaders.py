@@ -209,7 +209,7 @@ class NeighborSamplerTest(LoadersTest):
             self.links(NegativeSampling("triplet"), torch.ones(20))
 
     def test_what_it_cannot_do_is_said(self):
-        for options in ({"replace": True}, {"disjoint": True}, {"subgraph_type": "induced"}, {"time_attr": "time"}, {"weight_attr": "weight"}, {"temporal_strategy": "last"}):
+        for options in ({"replace": True}, {"disjoint": True}, {"subgraph_type": "induced"}, {"time_attr": "time"}, {"weight_attr": "weight"}, {"temporal_strategy": "last"}, {"sample_direction": "backward"}):
             (name,) = options
             with self.assertRaisesRegex(NotImplementedError, name):
                 NeighborSampler(self.db, [2], **options)
@@ -436,6 +436,18 @@ class LinkLoaderTest(LoadersTest):
         self.assert_same_batches(loader, theirs)
         with self.assertRaisesRegex(MemoryError, "limit"):
             LinkLoader((self.stores[0], GraphStore(self.db, limit="16KiB")), [2])
+
+    def test_edges_are_sampled_by_hand_and_without_a_graph(self):
+        loader = LinkLoader(self.db, [4, 3], self.seeds, batch_size=50)
+        data = loader([3, 10])
+        self.check_data(data, [4, 3])
+        self.assertTrue(torch.equal(data.n_id[data.edge_label_index], self.seeds[:, [3, 10]]))
+        quarry.import_(self.folder / "none.db", edges=np.empty((2, 0), np.int64), num_nodes=20, progress=False)
+        with quarry.open(self.folder / "none.db", memory="64MiB") as db:
+            pairs = torch.tensor([[3, 4, 3], [5, 3, 19]])
+            for data in LinkLoader(db, [4, 3], pairs, batch_size=3):
+                self.assertEqual((data.num_edges, data.num_nodes), (0, 4))
+                self.assertTrue(torch.equal(data.n_id[data.edge_label_index], pairs))
 
     def test_wrong_seeds_are_refused(self):
         for wrong, expected in ((torch.tensor([1, 2]), quarry.UsageError), (torch.tensor([[1], [NODES]]), quarry.InvalidArgument), (torch.rand(2, 3), quarry.UsageError)):

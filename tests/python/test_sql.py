@@ -100,6 +100,26 @@ class SqlTest(DatabaseTest):
         frame = self.db.sql("SELECT split, count(*) AS n FROM nodes GROUP BY split ORDER BY split").df()
         self.assertEqual(dict(zip(frame["split"], frame["n"])), {"test": 100, "train": 300, "valid": 100})
 
+    @unittest.skipUnless(importlib.util.find_spec("polars"), "polars is not there")
+    def test_polars_reads_them(self):
+        import polars
+
+        result = self.db.sql("SELECT id, label, label + 0.5 AS more, split, feature FROM nodes JOIN features USING (id) ORDER BY id")
+        self.assertEqual(polars.DataFrame(result).rows(), result.fetchall())
+
+    @unittest.skipUnless(importlib.util.find_spec("duckdb"), "duckdb is not there")
+    def test_duckdb_joins_them(self):
+        import duckdb
+
+        nodes = self.db.sql("SELECT id, label, split FROM nodes")
+        edges = self.db.sql("SELECT src, dst FROM edges")
+        connection = duckdb.connect()
+        joined = connection.sql("SELECT count(*) FROM edges JOIN nodes ON dst = id WHERE label = 2").fetchall()
+        labels = self.graph["labels"][self.graph["edges"][1]]
+        self.assertEqual(joined, [(int((labels == 2).sum()),)])
+        self.assertEqual(len(nodes), NODES)
+        self.assertEqual(len(edges), self.graph["edges"].shape[1])
+
 
 if __name__ == "__main__":
     unittest.main()

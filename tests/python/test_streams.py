@@ -84,6 +84,13 @@ class StreamsTest(DatabaseTest):
         with self.assertRaisesRegex(quarry.NotFound, "six"):
             self.db.stream(partitioning="six")
 
+    def test_parts_without_rows_are_smaller(self):
+        with_rows, without = (self.db.partition(6, name=name, chunk=0.5, seed=2, table=table) for name, table in (("rows", "feature"), ("edges", None)))
+        self.assertEqual(with_rows["cut_edges"], without["cut_edges"])
+        self.assertGreaterEqual(with_rows["disk_bytes"] - without["disk_bytes"], self.graph["features"].nbytes)
+        with self.assertRaisesRegex(quarry.Unsupported, '"edges" has no rows'):
+            self.db.stream([4, 3], batch_size=64, partitioning="edges").start("train")
+
     def test_edge_ids_are_columns_of_the_edge_list(self):
         edges = self.db.edges()
         for replace in (False, True):

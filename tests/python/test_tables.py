@@ -1,6 +1,7 @@
 """Databases and their tables: reading, writing, snapshots, errors, upkeep."""
 
 import html
+import importlib.util
 import io
 import os
 import pickle
@@ -16,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 import quarry
-from quarry import _waiting
+from quarry import _database, _waiting
 from small_graph import DIM, NODES, DatabaseTest, arrays
 
 
@@ -65,7 +66,32 @@ class TablesTest(DatabaseTest):
         self.assertEqual(info["tables"]["feature"], {"rows": NODES, "dim": DIM, "row_bytes": 4 * DIM, "element_type": "float32"})
         self.assertGreater(info["disk_bytes"]["table"], self.graph["features"].nbytes)
         self.assertIn("500 nodes", repr(self.db))
+        self.assertIn("feature 500 x 16 float32 (31.2 KiB)", repr(self.db))
         self.assertIn("500 x 16 float32", repr(self.db["feature"]))
+
+    def test_edges_are_found_by_their_ends(self):
+        rng = np.random.default_rng(4)
+        edges = self.db.edges()
+        ids = self.db.edge_ids(self.graph["edges"])
+        np.testing.assert_array_equal(edges[:, ids], self.graph["edges"])
+        np.testing.assert_array_equal(np.sort(ids), np.arange(self.db.num_edges))
+        some = rng.integers(0, self.db.num_edges, 50)
+        self.assertEqual(list(self.db.edge_ids(edges[:, some])), list(some), "one that is given twice is there once")
+        self.assertEqual(self.db.edge_ids(np.empty((2, 0), np.int64)).shape, (0,))
+        with self.assertRaisesRegex(quarry.NotFound, "no edge from 7 to 7, column 1"):
+            self.db.edge_ids(np.stack([edges[:, 3], [7, 7]], axis=1))
+        with self.assertRaisesRegex(quarry.InvalidArgument, "there are 500"):
+            self.db.edge_ids([[0], [NODES]])
+        with self.assertRaisesRegex(quarry.UsageError, "shape"):
+            self.db.edge_ids([0, 1])
+        # Equal edges, in parts of three: each of them once, in their order.
+        pairs = rng.integers(0, 4, (2, 40))
+        quarry.import_(self.folder / "equal.db", edges=pairs, num_nodes=6)
+        with quarry.open(self.folder / "equal.db", memory="64MiB") as db, mock.patch.object(_database, "_EDGES_AT_A_TIME", 3):
+            there: dict[tuple[int, int], list[int]] = {}
+            for column, pair in enumerate(db.edges().T):
+                there.setdefault(tuple(pair), []).append(column)
+            self.assertEqual(list(db.edge_ids(pairs)), [there[tuple(pair)].pop(0) for pair in pairs.T])
 
     def test_notebooks_show_tables(self):
         shown = self.db._repr_html_()
@@ -158,8 +184,10 @@ class TablesTest(DatabaseTest):
             self.assertEqual(again.num_nodes, NODES)
 
     def test_it_is_one_process_at_a_time(self):
-        with self.assertRaises(quarry.Busy):
+        with self.assertRaisesRegex(quarry.Busy, "open in this process already"):
             quarry.open(self.path)
+        other = subprocess.run([sys.executable, "-c", f"import quarry; quarry.open({str(self.path)!r})"], capture_output=True, text=True)
+        self.assertIn(f"quarry._errors.Busy: {self.path} is open in process {os.getpid()}", other.stderr)
         with self.assertRaisesRegex(quarry.Unsupported, "serve"):
             pickle.dumps(self.db)
         read, write = os.pipe()
@@ -215,6 +243,27 @@ class ImportTest(unittest.TestCase):
             self.assertNotIn("label", b)
         self.assertEqual(sorted(os.listdir(self.folder)), ["a.db", "b.db", "source"], "no arrays are left over")
 
+    def test_weights_and_targets_lie_beside_edges(self):
+        graph = arrays()
+        weights = np.random.default_rng(2).random(graph["edges"].shape[1], np.float32)
+        targets = np.random.default_rng(3).standard_normal((NODES, 3), np.float32)
+        np.save(self.folder / "w.npy", weights)
+        for given in (weights, self.folder / "w.npy"):
+            path = self.folder / f"{type(given).__name__}.db"
+            quarry.import_(path, edges=graph["edges"], weights=given, targets=targets, train=graph["train"])
+            with quarry.open(path, memory="64MiB") as db:
+                np.testing.assert_array_equal(db["target"][:], targets)
+                rows = db.sql("SELECT src, dst, weight FROM edges").numpy()
+                stored = {(source, destination): weight for source, destination, weight in zip(rows["src"], rows["dst"], rows["weight"])}
+                self.assertEqual(stored, {tuple(edge): weight for edge, weight in zip(graph["edges"].T.tolist(), weights.tolist())})
+        left = sorted(os.listdir(self.folder))
+        for name, options in (("weights", {"weights": weights[1:]}), ("targets", {"targets": np.array([["a"]])})):
+            with self.assertRaisesRegex(quarry.InvalidArgument, f"^{name}\\b"):
+                quarry.import_(self.folder / "bad.db", edges=graph["edges"], **options)
+        with self.assertRaisesRegex(quarry.UsageError, "weights beside a source"):
+            quarry.import_(self.folder / "bad.db", self.folder, weights=weights)
+        self.assertEqual(sorted(os.listdir(self.folder)), left)
+
     def test_labels_that_are_codes_are_numbered(self):
         codes = np.array([700_000_000, 5, -1, 700_000_000])
         with self.assertRaisesRegex(quarry.InvalidArgument, "relabel"):
@@ -259,6 +308,26 @@ class ModuleTest(unittest.TestCase):
     def test_sqlite_of_python_is_another_one(self):
         code = "import sqlite3, quarry; print(sqlite3.connect(':memory:').execute('SELECT 40 + 2').fetchone()[0])"
         self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip(), "42")
+
+    def test_the_order_of_imports_changes_nothing(self):
+        """Each of these loads libraries that another has, too, in other versions."""
+        others = [name for name in ("sqlite3", "torch", "pyarrow", "duckdb") if importlib.util.find_spec(name)]
+        with tempfile.TemporaryDirectory(prefix="quarry-python-") as folder:
+            work = f"""
+import sqlite3
+quarry.import_(path, edges=[[0, 1], [1, 2]], features=[[1.0], [2.0], [3.0]], progress=False)
+with quarry.open(path, memory="64MiB") as db:
+    print(db["feature"][[2, 0]].tolist(), db.sql("SELECT count(*) FROM edges").fetchall())
+print(sqlite3.connect(":memory:").execute("SELECT 40 + 2").fetchone())
+if "torch" in sys.modules:
+    import torch
+    print((torch.ones(2, 2) @ torch.ones(2, 2)).tolist())
+"""
+            for place in (0, len(others)):
+                names = ", ".join(["sys", *others[:place], "quarry", *others[place:]])
+                done = subprocess.run([sys.executable, "-W", "ignore", "-c", f"import {names}\npath = {folder!r} + '/{place}.db'\n{work}"], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), names)
+                self.assertEqual(done.stdout.splitlines()[:2], ["[[3.0], [1.0]] [(2,)]", "(42,)"], names)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,12 @@ def open(path: str | os.PathLike[str], *, memory: int | str | None = None, timeo
     `memory`: the most that the engine holds, as bytes or '8GiB' (default: 80 % of what the machine or cgroup
     allows; of a server a quarter of what it has). `timeout`: seconds that a call to a server may take (60).
     """
-    return Database(os.fspath(path), memory, timeout)
+    try:
+        return Database(os.fspath(path), memory, timeout)
+    except Busy as error:
+        if f"process {os.getpid()}," not in str(error):
+            raise
+        raise Busy(f"{os.fspath(path)} is open in this process already: use the Database that it is (threads may share it), or close() it first") from None
 
 
 __all__ = [

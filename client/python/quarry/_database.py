@@ -28,6 +28,7 @@ from ._values import (
 from ._waiting import ProgressCallable, run, run_with_progress
 
 _LOOKUP_ROWS = 1 << 20  # of a scan at a time
+_EDGES_AT_A_TIME = 1 << 20
 _TABLE_COLUMNS = ("table", "shape", "type", "on disk")
 
 
@@ -334,6 +335,36 @@ class Database:
         got = self._store.read_edges(topology, first, out)
         return np.ascontiguousarray(out[:got, [0, 2]].T)
 
+    def edge_ids(self, edges: Any, topology: str = "graph") -> npt.NDArray[np.int64]:
+        """Columns of `edges()` that have these edges [2, n], in their order: where attributes that lie beside an
+        edge_index belong, `by_id[db.edge_ids(edge_index)] = edge_attr`. The first of equal edges that are given is the
+        first one there, and so on. `NotFound` names one that is not there. All edges are read, a part at a time."""
+        pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
+        wanted = pairs[1] << 32 | pairs[0]  # by destination
+        order = np.argsort(wanted, kind="stable")
+        wanted = wanted[order]
+        rank = np.arange(len(wanted)) - np.searchsorted(wanted, wanted)  # among equal ones
+        seen = np.zeros(len(wanted), np.int64)  # equal ones in the parts that were read
+        found = np.full(len(wanted), -1, np.int64)
+        for first in range(0, self.num_edges if len(wanted) else 0, _EDGES_AT_A_TIME):
+            part = self.edges(first, _EDGES_AT_A_TIME, topology).astype(np.int64)
+            within = slice(*np.searchsorted(wanted, (part[1, 0] << 32, part[1, -1] + 1 << 32)))
+            here = part[1] << 32 | part[0]
+            by_key = np.argsort(here, kind="stable")
+            here = here[by_key]
+            left = np.searchsorted(here, wanted[within])
+            count = np.searchsorted(here, wanted[within], side="right") - left
+            at = np.minimum(rank[within] - seen[within], count - 1)  # where equal edges are kept once, all of them are this one
+            hit = (count > 0) & (at >= 0)
+            found[within][hit] = first + by_key[(left + at)[hit]]
+            seen[within] += count
+        out = np.empty_like(found)
+        out[order] = found
+        if np.any(out < 0):
+            at = int(np.argmax(out < 0))
+            raise NotFound(f"{self._address}: there is no edge from {pairs[0, at]} to {pairs[1, at]}, column {at} of those given")
+        return out
+
     def snapshot(self) -> Snapshot:
         """The database as it is now, for as long as the snapshot is open."""
         taken = Snapshot(self, self._store.take_snapshot())
@@ -402,7 +433,11 @@ class Database:
             raise UsageError("buffer: parts of which partitioning? Name it")
         if device is not None and device < 0:
             raise UsageError(f"device {device}: a GPU by its number, from 0 on; None: batches stay in memory")
-        tables = [type_.feature_table for type_ in self.node_types if type_.feature_table] if relation_fanouts else [table]
+        if relation_fanouts:
+            tables = [type_.feature_table for type_ in self.node_types if type_.feature_table]
+        else:
+            tables = [table]
+            self._check_rows("a stream", table)
         feature_bytes = sum(map(self._feature_bytes, tables))
         live = _live_spec(
             fanouts,
@@ -516,10 +551,7 @@ class Database:
         topology: str,
         remove: bool = False,
     ) -> dict[str, int]:
-        pairs = np.empty((2, 0), np.uint32) if edges is None else np.asarray(edges)
-        if pairs.ndim != 2 or pairs.shape[0] != 2:
-            raise UsageError(f"edges of shape {pairs.shape}: [2, n] is wanted, sources and destinations")
-        ends = ids_of(pairs, self.num_nodes + len(ids), "nodes").reshape(2, -1)
+        ends = _pairs_of(np.empty((2, 0), np.uint32) if edges is None else edges, self.num_nodes + len(ids))
         values = None if weights is None else np.ascontiguousarray(weights, np.float32).reshape(-1)
         done = self._store.change_graph(topology, ids, tables, names, ends, values, remove)
         self._shared.clear()  # whoever opens a loader now wants the new graph
@@ -550,6 +582,7 @@ class Database:
     ) -> dict[str, float]:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
         use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
+        self._check_rows("a layout", "feature")
         feature_bytes = self._feature_bytes("feature")
         live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted)
         return run_with_progress(
@@ -566,7 +599,7 @@ class Database:
         name: str = "default",
         method: str = "grem",
         chunk: float = 0.1,
-        table: str = "feature",
+        table: str | None = "feature",
         topology: str = "graph",
         training_first: bool = False,
         seed: int = 0,
@@ -574,7 +607,7 @@ class Database:
     ) -> dict[str, float]:
         """Cuts the graph into parts (0: as many as the device reads well) and stores them as the partitioning `name`,
         for `db.stream(partitioning=name)`. `method`: "grem", which holds the share `chunk` of the edges in memory,
-        "bgl", "metis" or "random". `training_first`: training nodes get parts of their own, which stay in memory while
+        "bgl", "metis" or "random". `table`: whose rows parts have, None for edges alone. `training_first`: training nodes get parts of their own, which stay in memory while
         others take turns. Gives a report. One of the name is replaced, once the new one is whole."""
         if not 0 < chunk <= 1:
             raise UsageError(f"chunk {chunk}: the share of the edges in memory, above 0 and at most 1")
@@ -653,7 +686,7 @@ class Database:
             told = self._store.describe()
         except Exception:  # noqa: BLE001: a repr always works
             return f"<quarry.Database '{self._address}', closed>"
-        tables = ", ".join(f"{name} {rows} x {dim} {TYPE_NAMES[kind]}" for name, rows, dim, _, kind in told["tables"])
+        tables = ", ".join(f"{name} {rows} x {dim} {TYPE_NAMES[kind]} ({bytes_text(rows * row_bytes)})" for name, rows, dim, row_bytes, kind in told["tables"])
         return f"<quarry.Database '{self._address}': {told['nodes']} nodes, {self.num_edges} edges; {tables}>"
 
     def _repr_html_(self) -> str:
@@ -664,8 +697,30 @@ class Database:
             return _html.table(repr(self))
         return _html.table(caption, _TABLE_COLUMNS, [table._shown() for table in tables])
 
+    def _check_rows(self, what: str, table: str) -> None:
+        """Batches have rows of a table. A database with types has its features by type, and none for all nodes."""
+        if table in self:
+            return
+        if table == "feature" and self.node_types:
+            raise Unsupported(
+                f"{self._address}: {what} of a database with types of nodes and edges: batches are sampled as they come, "
+                "by quarry.pyg.Loader, or with relation_fanouts of db.stream"
+            )
+        raise NotFound(
+            f"{self._address}: there is no table {table!r}, whose rows the batches of {what} have; tables are {', '.join(self.tables) or 'none'}. "
+            "db.create_table(name, 1) makes one of zeros; quarry.pyg.NodeLoader and db.sample need none"
+        )
+
     def _feature_bytes(self, table: str) -> int:
         return self[table].nbytes if table in self else 0
+
+
+def _pairs_of(edges: Any, node_count: int) -> npt.NDArray[np.uint32]:
+    """Edges [2, n], sources and destinations."""
+    pairs = np.asarray(edges)
+    if pairs.ndim != 2 or pairs.shape[0] != 2:
+        raise UsageError(f"edges of shape {pairs.shape}: [2, n] is wanted, sources and destinations")
+    return ids_of(pairs, node_count, "nodes").reshape(2, -1)
 
 
 def direction_of(name: str) -> int:

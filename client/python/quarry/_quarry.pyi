@@ -230,7 +230,7 @@ def build_partitioning(
     method: str,
     parts: int,
     chunk_share: float,
-    table: str,
+    table: str | None,
     topology: str,
     training_first: bool,
     seed: int,

@@ -109,14 +109,15 @@ nb::dict BuildLayout(const Store& store, const std::string& name, LiveSpec& live
 }
 
 nb::dict BuildPartitioning(const Store& store, const std::string& name, const std::string& method,
-                           uint32_t parts, double chunk_share, const std::string& table,
+                           uint32_t parts, double chunk_share, const std::optional<std::string>& table,
                            const std::string& topology, bool training_first, uint64_t seed,
                            Progress& progress) {
   quarry_partitioning_options options{};
   options.size = sizeof options;
   options.name = name.c_str();
   options.topology = topology.c_str();
-  options.table = table.c_str();
+  options.table = table ? table->c_str() : nullptr;
+  options.edges_only = table ? 0 : 1;
   options.method = method.c_str();
   options.parts = parts;
   options.training_first = training_first ? 1 : 0;
@@ -170,7 +171,7 @@ void BindAdmin(nb::module_& module) {
              nb::arg("threads"), nb::arg("resume"), nb::arg("progress"));
   module.def("drop_layout", Drop<quarry_drop_layout>);
   module.def("build_partitioning", BuildPartitioning, nb::arg("store"), nb::arg("name"), nb::arg("method"),
-             nb::arg("parts"), nb::arg("chunk_share"), nb::arg("table"), nb::arg("topology"),
+             nb::arg("parts"), nb::arg("chunk_share"), nb::arg("table").none(), nb::arg("topology"),
              nb::arg("training_first"), nb::arg("seed"), nb::arg("progress"));
   module.def("drop_partitioning", Drop<quarry_drop_partitioning>);
   module.def("compact", [](const Store& store, const std::string& table, bool dry_run, Progress& progress) {

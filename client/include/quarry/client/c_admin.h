@@ -75,6 +75,7 @@ struct quarry_partitioning_options {
   uint64_t seed;            /* of the partitioner */
   quarry_progress progress; /* may be null */
   void* context;
+  int edges_only; /* parts have no rows, whatever `table` says: for vectors that are learned */
 };
 int quarry_build_partitioning(quarry_store* store, const struct quarry_partitioning_options* options,
                               quarry_counters** report);

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _quarry
-from .._errors import Error, UsageError
+from .._errors import Error, Unsupported, UsageError
 from .._values import SPLITS, ids_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Hetero:
         by_type = isinstance(num_neighbors, dict) or (isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str))
         if db.address.startswith("unix:"):
             if by_type:
-                raise NotImplementedError("types of nodes and edges over a server: open the database itself")
+                raise Unsupported("types of nodes and edges over a server: open the database itself")
             return None
         types = db.node_types
         if types:
@@ -95,7 +95,7 @@ class Hetero:
         """Refuses what batches with types do not have."""
         for name, wanted in asked.items():
             if wanted:
-                raise NotImplementedError(f"{name.replace('_', ' ')}: batches of a database with types are sampled as they come, uniformly, along 'in', to memory")
+                raise Unsupported(f"{name.replace('_', ' ')}: batches of a database with types are sampled as they come, uniformly, along 'in', to memory")
 
     def take(self, raw: Any, pyg: _quarry.PygPass) -> dict[str, Any]:
         return raw.hetero_block(self._types, self._seed_type, pyg)  # type: ignore[no-any-return]
@@ -132,15 +132,19 @@ class Hetero:
 
 
 def refuse_types(db: Database, what: str) -> None:
-    """PyG's stores and samplers over a database with types would take nodes of all types for one."""
+    """PyG's samplers over a database with types would take nodes of all types for one."""
+    if types_of(db):
+        raise Unsupported(f"{what} of a database with types of nodes and edges: quarry.pyg.Loader makes HeteroData of it")
+
+
+def types_of(db: Database) -> list[NodeType]:
+    """Types of nodes; none where there is one."""
     try:
-        types = db.node_types
+        return db.node_types
     except Error:
         if db.address.startswith("unix:"):  # a server of a Quarry that has no types
-            return
+            return []
         raise
-    if types:
-        raise NotImplementedError(f"{what} of a database with types of nodes and edges: quarry.pyg.Loader makes HeteroData of it")
 
 
 def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]]) -> list[list[int]]:

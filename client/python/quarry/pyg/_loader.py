@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from .. import _quarry
 from .._batches import Stream
 from .._errors import Unsupported, UsageError
 from .._values import FLOAT32, SPLITS, ids_of, size
+from ._additions import adjacency, checked_edge_attrs, edge_attributes, in_turn, targets_of_seeds
 from ._hetero import NEIGHBORS_MAX, Hetero, array_of, nodes_of_split
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .._waiting import ProgressCallable
 
 _OF_DATALOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn", "filter_per_worker")
-_NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "input_time", "drop_last", "neighbor_sampler")
+_NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "input_time", "neighbor_sampler")
 
 
 class Loader:
@@ -49,13 +50,18 @@ class Loader:
     partitioning   part by part: the name of what `quarry partition build` has cut the graph into, for a graph whose edges
                    do not fit into memory either; `buffer` parts are there at a time (0: as many as there is room for), and
                    neighbors are drawn among them. For splits alone; an epoch has as many batches as its parts make
+    edge_attrs     arrays or tensors by edge id, an edge's column in db.edges(), of which each batch has the rows of its
+                   edges: {"edge_attr": array}; memory-mapped ones stay on disk. `db.edge_ids(edge_index)` brings what lies
+                   beside an edge_index into that order. Not from a plan
+    adj_t          batches have adj_t in the place of edge_index: torch.sparse_csr, [nodes, nodes], by target
+    drop_last      leaves batches with fewer than batch_size seeds out of an epoch: its last one, and of parts any
     transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
                    behind what the caller's stream had to do when the epoch began
 
     A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
-    first; -1: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
+    first; -1: none; of a database with a table "target" and no labels its rows, float32, NaN: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
-    db.edges()), which what is packed does not have. edge_attr and the labels of other nodes are not there. Batches
+    db.edges()), which what is packed does not have. The labels of other nodes are not there. Batches
     are the caller's: they may be kept. From a database with types it is a HeteroData: the same by type of nodes and of edges,
     x where nodes of the type have features, y, input_id and batch_size of the seeds' type; e_id is a column of db.edges()
     there, too. Such batches are sampled as they come, uniformly, along "in", to memory. Two are made ahead, on a thread of the Loader, in memory beside the database's.
@@ -88,6 +94,9 @@ class Loader:
         gpu_sampling: bool = False,
         partitioning: str | None = None,
         buffer: int = 0,
+        edge_attrs: Mapping[str, Any] | None = None,
+        adj_t: bool = False,
+        drop_last: bool = False,
         transform: Callable[[Any], Any] | None = None,
         progress: ProgressCallable | bool | None = None,
         **others: Any,
@@ -96,9 +105,9 @@ class Loader:
             if name in _OF_DATALOADER:
                 raise TypeError(f"Loader has no {name}: batches are made by threads of the engine, not by worker processes; leave it out")
             if name == "weight_attr":
-                raise NotImplementedError("Loader has no weight_attr: weights are those of the database's edges, and weighted=True draws by them")
+                raise Unsupported("Loader has no weight_attr: weights are those of the database's edges, and weighted=True draws by them")
             if name in _NOT_THERE:
-                raise NotImplementedError(f"Loader has no {name} yet")
+                raise Unsupported(f"Loader has no {name} yet")
             raise TypeError(f"Loader has no argument {name!r}")
         self._db = db
         if not hasattr(db, "num_nodes"):
@@ -108,6 +117,7 @@ class Loader:
         self._hetero = Hetero.of(db, num_neighbors, input_nodes)
         self._fanouts = fanouts_of(num_neighbors) if self._hetero is None else self._hetero.fanouts
         self._batch_size = batch_size
+        self._drop_last = drop_last
         self._shuffle = shuffle
         self._plan = plan
         self._cache = cache
@@ -115,7 +125,14 @@ class Loader:
         self._epochs = epochs
         self._seed = seed
         self._draws: dict[str, Any] = {"replace": replace, "sampler": sampler, "batch_dependency": 0 if batch_dependency == 1 else batch_dependency, "weighted": weighted}
+        edge_attrs = checked_edge_attrs(db, edge_attrs)
+        if edge_attrs and self._hetero is not None:
+            raise Unsupported("edge_attrs: of a database with types, give edge_ids=True, and look attributes up by each type's e_id in a transform")
+        edge_ids = edge_ids or bool(edge_attrs)
+        if adj_t and edge_ids:
+            raise UsageError("adj_t: its entries are in another order than ids and attributes of edges, which go with edge_index; leave one of them out")
         self._edge_ids = edge_ids
+        self._has_targets = self._hetero is None and "target" in db and "label" not in db
         self._direction = direction
         self._snapshot = snapshot
         self._device = device
@@ -131,13 +148,15 @@ class Loader:
         self._parts = {"partitioning": partitioning, "buffer": buffer} if partitioning is not None or buffer else {}
         if partitioning is not None and (plan not in (False, "auto") or edge_ids or gpu_sampling):
             raise UsageError("partitioning: batches of parts are not planned, have no edge ids, and are sampled by the processor; leave plan, edge_ids and gpu_sampling out")
-        if partitioning is not None and not isinstance(input_nodes, str):
+        if partitioning is not None and not isinstance(input_nodes, str) and self._hetero is None:
             raise UsageError("partitioning: seeds are those of a split; give input_nodes its name")
         self._gpu: _Gpu | None = None  # while the engine brings batches to it
-        self._transform = transform
+        self._given = transform
+        self._added = in_turn(edge_attributes(edge_attrs) if edge_attrs else None, adjacency if adj_t else None)
+        self._transform = in_turn(self._added, transform)
         self._progress = progress
         if self._hetero is not None:
-            self._hetero.check(plan=plan not in (False, "auto"), gpu_sampling=gpu_sampling, weighted=weighted, labor=sampler != "neighbor", other_direction=direction != "in")
+            self._hetero.check(plan=plan not in (False, "auto"), partitioning=partitioning is not None, gpu_sampling=gpu_sampling, weighted=weighted, labor=sampler != "neighbor", other_direction=direction != "in")
             input_nodes = self._hetero.seeds
         self._split = input_nodes if isinstance(input_nodes, str) else None
         if self._split is not None and self._split not in SPLITS:
@@ -145,7 +164,7 @@ class Loader:
         if plan is True and self._split == "train" and not shuffle:
             raise UsageError("a plan has an order of its own: plan=True needs shuffle=True")
         if edge_ids and plan not in (False, "auto"):
-            raise UsageError("a layout keeps no edge ids: edge_ids=True needs plan=False")
+            raise UsageError("a layout keeps no edge ids: edge_ids=True and edge_attrs need plan=False")
         self._seeds: npt.NDArray[np.uint32] | None = None
         if self._split is None:
             nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
@@ -164,7 +183,7 @@ class Loader:
     def __len__(self) -> int:
         if self._parts:
             raise TypeError("a Loader of parts has no len(): the parts that an epoch holds together decide how many batches it has")
-        return -(-self.num_seeds // self._batch_size)
+        return self.num_seeds // self._batch_size if self._drop_last else -(-self.num_seeds // self._batch_size)
 
     def _check_device(self) -> None:
         if self._device is None:
@@ -189,9 +208,16 @@ class Loader:
         if self._gpu is not None:
             self._gpu.begin()
             ahead = stream.made_ahead(seeds, self._gpu.take, self._gpu.data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes)
-            return self._gpu.handed_over(ahead)
+            return self._kept(self._gpu.handed_over(ahead))
         ahead_of = None if self._hetero is not None else pyg
-        return stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=ahead_of)
+        return self._kept(stream.made_ahead(seeds, self._take, self._data, shuffle=self._shuffle, ordered=not self._shuffle, number=self._passes, pyg=ahead_of))
+
+    def _kept(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Without those that drop_last drops. No generator, which would keep the last batch that it gave."""
+        return filter(self._is_full, batches) if self._drop_last else batches
+
+    def _is_full(self, data: Any) -> bool:
+        return bool((data if self._hetero is None else data[self._hetero.seed_type]).batch_size == self._batch_size)
 
     def _take(self, raw: Any) -> tuple[Any, Any]:
         """What a batch has for PyG: ids, which the engine made ahead, and rows. Pinned memory is Torch's to make."""
@@ -281,6 +307,9 @@ class Loader:
                 **self._draws,
                 **self._parts,
             )
+            if self._has_targets:
+                source = self._snapshot or self._db.snapshot()
+                self._transform = in_turn(targets_of_seeds(source["target"]), self._added, self._given)
             if self._hetero is not None:
                 spec["relation_fanouts"] = self._hetero.relation_fanouts
             self._stream, self._gpu = self._opened_gpu(spec) if self._by_engine else (self._db._shared_stream(**spec), None)

@@ -113,7 +113,7 @@ def _parts(data: Database | Stores, num_neighbors: Sequence[int] | NeighborSampl
     stores = (FeatureStore(data), GraphStore(data)) if isinstance(data, Database) else data
     for name in ("input_time", "edge_label_time"):
         if options.get(name) is not None:
-            raise NotImplementedError(f"there is no {name}: seeds have no times")
+            raise Unsupported(f"there is no {name}: seeds have no times")
     of_sampler = {name: options.pop(name) for name in _OF_SAMPLER if name in options}
     if not isinstance(num_neighbors, NeighborSampler):
         sampler = NeighborSampler(stores, num_neighbors, **of_sampler)
@@ -148,7 +148,8 @@ def _nodes(db: Database, given: Any) -> torch.Tensor:
 
 def _edges(graph_store: GraphStore, given: Any) -> torch.Tensor:
     if given is None:
-        graph_store.check_size(32 * graph_store.db.num_edges, "seeds, which PyG keeps twice,")
+        count = graph_store.db.num_edges
+        graph_store.check_size(32 * count, "seeds, which PyG keeps twice,", count)
         return torch.stack(graph_store.get_edge_index(None, "coo"))
     edges = array_of(given)
     if edges.ndim != 2 or edges.shape[0] != 2:

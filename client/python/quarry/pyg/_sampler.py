@@ -18,7 +18,7 @@ from torch_geometric.sampler import (
 
 from .. import _quarry
 from .._database import Database, direction_of
-from .._errors import UsageError
+from .._errors import Unsupported, UsageError
 from .._values import ids_of
 from ._hetero import refuse_types
 from ._loader import fanouts_of
@@ -34,6 +34,13 @@ ONLY = {
     "temporal_strategy": "uniform",
     "time_attr": None,
     "weight_attr": None,
+    "sample_direction": "forward",
+}
+# Where there is something in the place of an option.
+_INSTEAD = {
+    "replace": "quarry.pyg.Loader has it",
+    "weight_attr": "quarry.pyg.Loader(weighted=True) draws by the weights of the database's edges",
+    "sample_direction": "direction='out' follows edges the other way",
 }
 
 
@@ -67,7 +74,7 @@ class NeighborSampler(BaseSampler):
             if name not in ONLY:
                 raise TypeError(f"NeighborSampler has no argument {name!r}")
             if getattr(value, "value", value) != ONLY[name]:
-                raise NotImplementedError(f"NeighborSampler has no {name}={value!r}, only {ONLY[name]!r}" + ("; quarry.pyg.Loader has it" if name == "replace" else ""))
+                raise Unsupported(f"NeighborSampler has no {name}={value!r}, only {ONLY[name]!r}" + (f"; {_INSTEAD[name]}" if name in _INSTEAD else ""))
         self.num_neighbors = fanouts_of(num_neighbors)
         self.db = data if isinstance(data, Database) else data[1].db
         refuse_types(self.db, "a NeighborSampler")
@@ -115,9 +122,9 @@ class NeighborSampler(BaseSampler):
 
     def _refuse(self, index: NodeSamplerInput | EdgeSamplerInput) -> None:
         if index.time is not None:
-            raise NotImplementedError("NeighborSampler has no times of seeds")
+            raise Unsupported("NeighborSampler has no times of seeds")
         if index.input_type is not None:
-            raise NotImplementedError(f"seeds of type {index.input_type!r}: a database has one type of nodes and edges; give seeds without a type")
+            raise Unsupported(f"seeds of type {index.input_type!r}: a database has one type of nodes and edges; give seeds without a type")
 
     def _sample(self, seeds: npt.NDArray[np.int64]) -> SamplerOutput:
         """The neighborhoods of seeds that differ."""

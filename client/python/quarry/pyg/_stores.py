@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+import dataclasses
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,8 @@ from torch_geometric.data.graph_store import EdgeLayout
 
 from .._errors import NotFound, OutOfBudget, Unsupported, UsageError
 from .._values import SPLITS, bytes_text, ids_of, size
-from ._hetero import array_of, refuse_types
+from ._additions import checked_edge_attrs, rows_by_id
+from ._hetero import array_of, refuse_types, types_of
 from ._memory import available_bytes
 
 if TYPE_CHECKING:
@@ -24,16 +26,50 @@ EDGE = ("node", "to", "node")
 
 # Names that PyG's models look for, and the tables that have them; other tables go by their own names.
 _ATTRIBUTES = {"feature": ("x",), "label": ("y",), "split": ("train_mask", "val_mask", "test_mask")}
+_OF_CLASSES = ("label", "split")  # of a database with types: of those types that have classes
 _SPLIT_OF_MASK = {"train_mask": SPLITS["train"], "val_mask": SPLITS["valid"], "test_mask": SPLITS["test"]}
 
 _EDGES_AT_A_TIME = 1 << 20
 
+# Edges in one of PyG's layouts: its two tensors, and edge ids where their order is another.
+_Layout = tuple[torch.Tensor, torch.Tensor, "torch.Tensor | None"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """An attribute of the nodes of one group: rows [first, first + count) of a table."""
+
+    table: Table
+    first: int
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.count, *self.table.shape[1:])
+
+    def ids(self, key: slice | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Rows of the table, one behind the other."""
+        if isinstance(key, slice):
+            return np.arange(*key.indices(self.count), dtype=np.int64) + self.first
+        return ids_of(key, self.count).astype(np.int64) + self.first
+
+    def read(self, key: slice | npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if isinstance(key, slice):
+            wanted = len(range(*key.indices(self.count))) * self.table.dtype.itemsize * int(np.prod(self.shape[1:]))
+            if wanted > available_bytes():
+                raise OutOfBudget(
+                    f"rows of table '{self.table.name}' take {bytes_text(wanted)}, and {bytes_text(available_bytes())} of memory are free: read them by ids, a part at a time"
+                )
+        rows = self.table[self.ids(key)]
+        return rows if isinstance(key, slice) or key.dtype == np.bool_ else rows.reshape(key.shape + self.shape[1:])
+
 
 class FeatureStore(pyg_data.FeatureStore):
-    """The tables of a database as attributes of its nodes, by node id.
+    """The tables of a database as attributes of its nodes, by node id. Their group is None; in a database with types it is
+    the type, and ids count from 0 in the type: x where the type has features, y and masks where it has classes.
 
     x           float32 or float16 [N, D], of table "feature"; rows of bfloat16 and int8 come as float32
-    y           int64 [N], of table "label"; -1: none
+    y           int64 [N], of table "label"; -1: none. Without labels float32 [N, K], of table "target"; NaN: none
     train_mask, val_mask, test_mask   bool [N], of table "split"
 
     attrs       those that get_all_tensor_attrs lists, and so those that loaders put into a batch; None: all
@@ -47,7 +83,7 @@ class FeatureStore(pyg_data.FeatureStore):
     `quarry.NotFound`, a KeyError.
 
     put_tensor and update_tensor change rows of tables that exist, in one commit. remove_tensor deletes the rows of an
-    index (x reads as zeros then, y as -1, a mask as False), and refuses to drop a whole table.
+    index (x reads as zeros then, y as none, a mask as False), and refuses to drop a whole table.
     """
 
     def __init__(
@@ -59,20 +95,17 @@ class FeatureStore(pyg_data.FeatureStore):
         edge_attrs: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        refuse_types(db, "a FeatureStore")
         self.db = db
         self._snapshot = snapshot
-        self._tables: dict[str, Table] = {}  # by the name of the attribute
-        for name in db.tables:
-            table = (db if snapshot is None else snapshot)[name]
-            self._tables.update((attribute, table) for attribute in _ATTRIBUTES.get(name, (name,)))
-        self._edge_attrs = dict(edge_attrs or {})
-        for attribute, values in self._edge_attrs.items():
-            if len(values) != db.num_edges:
-                raise UsageError(f"edge attribute {attribute!r} has {len(values)} rows for {db.num_edges} edges")
-        self._listed = list(self._tables) if attrs is None else list(attrs)
-        for attribute in self._listed:
-            self._table(attribute)
+        self._columns = _columns_of(db, db if snapshot is None else snapshot)  # by group and name of the attribute
+        if edge_attrs:
+            refuse_types(db, "edge_attrs of a FeatureStore")
+        self._edge_attrs = checked_edge_attrs(db, edge_attrs)
+        names = [name for _, name in self._columns]
+        for attribute in attrs or ():
+            if attribute not in names:
+                raise NotFound(f"{db.address}: there is no attribute {attribute!r}; there are {', '.join(dict.fromkeys(names))}")
+        self._listed = [key for name in attrs for key in self._columns if key[1] == name] if attrs is not None else list(self._columns)
 
     # ---- reading
 
@@ -80,42 +113,35 @@ class FeatureStore(pyg_data.FeatureStore):
         return self._multi_get_tensor([attr])[0]
 
     def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[torch.Tensor | None]:
-        read: dict[tuple[str, int], npt.NDArray[Any]] = {}  # by table and index
+        read: dict[tuple[str, int, int], npt.NDArray[Any]] = {}  # by rows of a table, and index
         out: list[torch.Tensor | None] = []
         for attr in attrs:
             if attr.group_name == EDGE:
                 out.append(self._edge_rows(attr))
                 continue
-            table = self._table(attr.attr_name, attr.group_name)
-            key = (table.name, id(attr.index))
+            column = self._column(attr.attr_name, attr.group_name)
+            key = (column.table.name, column.first, id(attr.index))
             if key not in read:
-                read[key] = self._rows(table, attr.index)
+                read[key] = column.read(_key_of(attr.index))
             out.append(_tensor_of(attr.attr_name, read[key]))
         return out
-
-    def _rows(self, table: Table, index: Any) -> npt.NDArray[Any]:
-        key = _key_of(index)
-        if isinstance(key, slice):
-            wanted = len(range(*key.indices(len(table)))) * table.dtype.itemsize * int(np.prod(table.shape[1:]))
-            if wanted > available_bytes():
-                raise OutOfBudget(
-                    f"rows of table '{table.name}' take {bytes_text(wanted)}, and {bytes_text(available_bytes())} of memory are free: read them by ids, a part at a time"
-                )
-        return np.asarray(table[key])
 
     def _edge_rows(self, attr: TensorAttr) -> torch.Tensor:
         if attr.attr_name not in self._edge_attrs:
             raise NotFound(f"there is no edge attribute {attr.attr_name!r}; edge attributes are {', '.join(self._edge_attrs) or 'none'}")
         values, key = self._edge_attrs[attr.attr_name], _key_of(attr.index)
-        if isinstance(values, torch.Tensor):
-            return values[torch.from_numpy(key) if isinstance(key, np.ndarray) else key]
-        return torch.from_numpy(np.array(values[key]))
+        rows: torch.Tensor = rows_by_id(values, key)
+        return rows
 
-    def _table(self, attribute: str | None, group: Any = None) -> Table:
-        if group is None and attribute in self._tables:
-            return self._tables[attribute]
+    def _column(self, attribute: str | None, group: Any = None) -> _Column:
+        column = self._columns.get((group, attribute or ""))
+        if column is not None:
+            return column
         whose = "of nodes" if group is None else f"of group {group!r}"
-        raise NotFound(f"{self.db.address}: there is no attribute {attribute!r} {whose}; group None has {', '.join(self._tables)}, group {EDGE} has {', '.join(self._edge_attrs) or 'none'}")
+        groups = [f"group {known!r} has {', '.join(name for other, name in self._columns if other == known)}" for known in dict.fromkeys(known for known, _ in self._columns)]
+        if self._edge_attrs or None in (known for known, _ in self._columns):
+            groups.append(f"group {EDGE} has {', '.join(self._edge_attrs) or 'none'}")
+        raise NotFound(f"{self.db.address}: there is no attribute {attribute!r} {whose}; {', '.join(groups)}")
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         key = _key_of(attr.index)
@@ -123,8 +149,8 @@ class FeatureStore(pyg_data.FeatureStore):
             values = self._edge_attrs.get(attr.attr_name)
             shape = None if values is None else tuple(values.shape)
         else:
-            table = self._tables.get(attr.attr_name) if attr.group_name is None else None
-            shape = None if table is None else table.shape
+            column = self._columns.get((attr.group_name, attr.attr_name or ""))
+            shape = None if column is None else column.shape
         if shape is None:
             return None
         if isinstance(key, slice):
@@ -133,7 +159,7 @@ class FeatureStore(pyg_data.FeatureStore):
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         """Attributes of nodes, without index: objects of the caller's."""
-        return [TensorAttr(None, name) for name in self._listed]
+        return [TensorAttr(group, name) for group, name in self._listed]
 
     def get_all_edge_tensor_attrs(self) -> list[TensorAttr]:
         """Attributes of edges, without index: objects of the caller's."""
@@ -142,8 +168,8 @@ class FeatureStore(pyg_data.FeatureStore):
     # ---- writing
 
     def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
-        table = self._table_to_write(attr)
-        ids = self._ids_to_write(attr)
+        column = self._column_to_write(attr)
+        table, ids = column.table, column.ids(_key_of(attr.index))
         values = array_of(tensor)
         if isinstance(attr.index, int):
             values = values[None]
@@ -151,7 +177,7 @@ class FeatureStore(pyg_data.FeatureStore):
             if values.dtype != np.bool_ or values.shape != ids.shape:
                 raise UsageError(f"{attr.attr_name} of {values.dtype} {list(values.shape)}: bool [{len(ids)}] is wanted")
             values = self._splits(table, ids, attr.attr_name, values)
-        elif attr.attr_name == "y" and values.dtype.kind not in "iu":
+        elif table.name == "label" and values.dtype.kind not in "iu":
             raise UsageError(f"y of {values.dtype}: labels are integers")
         self.db.put(ids, **_rows_of(table, values))
         return True
@@ -161,15 +187,18 @@ class FeatureStore(pyg_data.FeatureStore):
         return bool(self.put_tensor(tensor, *args, **kwargs))
 
     def _remove_tensor(self, attr: TensorAttr) -> bool:
-        table = self._table_to_write(attr)
+        column = self._column_to_write(attr)
+        table = column.table
         if attr.index is None or (isinstance(attr.index, slice) and attr.index == slice(None)):
             raise Unsupported(f"attribute {attr.attr_name!r} is the table '{table.name}', which is not dropped: remove_tensor with an index deletes rows")
-        ids = self._ids_to_write(attr)
+        ids = column.ids(_key_of(attr.index))
         rows = None
         if attr.attr_name in _SPLIT_OF_MASK:
             rows = self._splits(table, ids, attr.attr_name, np.zeros(len(ids), np.bool_))
-        elif attr.attr_name == "y":
+        elif table.name == "label":
             rows = np.full(len(ids), -1)
+        elif attr.attr_name == "y":
+            rows = np.full((len(ids), *table.shape[1:]), np.nan)
         self.db.put(ids, **_rows_of(table, rows))
         return True
 
@@ -178,130 +207,189 @@ class FeatureStore(pyg_data.FeatureStore):
         split, now = _SPLIT_OF_MASK[mask], table[ids]
         return np.where(values, split, np.where(now == split, 0, now))
 
-    def _table_to_write(self, attr: TensorAttr) -> Table:
+    def _column_to_write(self, attr: TensorAttr) -> _Column:
         if self._snapshot is not None:
             raise Unsupported("this FeatureStore reads a snapshot, which does not change: write by one without")
         if attr.group_name == EDGE:
             raise Unsupported("attributes of edges are arrays of the caller's: change them there")
-        if attr.group_name is not None or attr.attr_name not in self._tables:
+        column = self._columns.get((attr.group_name, attr.attr_name or ""))
+        if column is None:
             raise Unsupported(
-                f"{self.db.address} has no table for attribute {attr.attr_name!r} of group {attr.group_name!r}: rows of {', '.join(self._tables)} can be put. "
-                "Tables are made when a database is (quarry.import_)"
+                f"{self.db.address} has no table for attribute {attr.attr_name!r} of group {attr.group_name!r}: rows of {', '.join(dict.fromkeys(name for _, name in self._columns))} can be put. "
+                "Tables are made when a database is (quarry.import_), or by db.create_table"
             )
-        return self._tables[attr.attr_name]
-
-    def _ids_to_write(self, attr: TensorAttr) -> npt.NDArray[Any]:
-        key = _key_of(attr.index)
-        count = self.db.num_nodes
-        return np.arange(*key.indices(count), dtype=np.int64) if isinstance(key, slice) else ids_of(key, count)
+        return column
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.db.address!r})"
 
 
-class GraphStore(pyg_data.GraphStore):
-    """The edges of a database: one type of them (None), and their number of nodes, without reading them.
+@dataclasses.dataclass(frozen=True)
+class _Edges:
+    """The edges of one type: how many, of which relation (None: there is one type), and where the ids of their ends begin."""
 
-    get_edge_index reads all edges, as int64 tensors of the caller's, for those who want them in memory: "coo" (row,
+    count: int
+    relation: int | None = None
+    first_source: int = 0
+    first_target: int = 0
+    sources: int = 0  # nodes of the sources' type
+    targets: int = 0
+
+
+class GraphStore(pyg_data.GraphStore):
+    """The edges of a database, by type, and the number of their nodes, without reading them. In a database without types
+    there is one type, None; else ids of nodes count from 0 in their type.
+
+    get_edge_index reads all edges of a type, as int64 tensors of the caller's, for those who want them in memory: "coo" (row,
     col), by destination, which is the order of edge ids; "csc" (row, colptr); "csr" (rowptr, col). coo(), csc() and
-    csr() give the permutation from edge ids, too, where there is one. `limit`: the most that one of them may take, as
-    bytes or "4GiB" (default: what the machine and its cgroup have free); what takes more raises
-    `quarry.OutOfBudget`, a MemoryError. Edges cannot be put or removed. Threads may share it.
+    csr() give the permutation from edge ids, too, where there is one: of a database with types always, as its edge ids count
+    edges of all types. `limit`: the most that one of them may take, as bytes or "4GiB" (default: what the machine and its
+    cgroup have free); what takes more raises `quarry.OutOfBudget`, a MemoryError. Edges are added and removed by the
+    database's own methods, and a GraphStore that is made after that has them. Threads may share it.
     """
 
     def __init__(self, db: Database, *, topology: str = "graph", limit: int | str | None = None) -> None:
         super().__init__()
-        refuse_types(db, "a GraphStore")
         self.db = db
         self._topology = topology
         self._limit = None if limit is None else size(limit, what="limit")
-        self._num_nodes, self._num_edges = db.num_nodes, db.num_edges
+        self._num_edges = db.num_edges
+        self._types: dict[Any, _Edges] = {}
+        types = {type_.name: type_ for type_ in types_of(db)}
+        if not types:
+            self._types[None] = _Edges(db.num_edges, sources=db.num_nodes, targets=db.num_nodes)
+            return
+        for name, relation, source, destination, count in db.sql("SELECT name, relation, source, destination, count FROM edge_types"):
+            of, to = types[source], types[destination]
+            self._types[source, name, destination] = _Edges(count, relation, of.first, to.first, of.num_nodes, to.num_nodes)
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        return [EdgeAttr(None, EdgeLayout.CSC, is_sorted=True, size=(self._num_nodes, self._num_nodes))]
+        return [EdgeAttr(name, EdgeLayout.CSC, is_sorted=True, size=(edges.sources, edges.targets)) for name, edges in self._types.items()]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[torch.Tensor, torch.Tensor] | None:
-        if edge_attr.edge_type is not None:
+        edges = self._types.get(edge_attr.edge_type)
+        if edges is None:
             return None
         if edge_attr.layout == EdgeLayout.COO:
-            return self._coo()
-        return self._csc() if edge_attr.layout == EdgeLayout.CSC else self._csr()[:2]
+            return self._coo(edges)[:2]
+        return (self._csc(edges) if edge_attr.layout == EdgeLayout.CSC else self._csr(edges))[:2]
 
     def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:
-        raise Unsupported("edges of a database do not change: make a new one of the new edges (quarry.import_)")
+        raise Unsupported("a GraphStore puts no edges: db.add_edges adds some, in one commit")
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
-        raise Unsupported("edges of a database do not change, and are not removed")
+        raise Unsupported("a GraphStore removes no edges: db.remove_edges does, in one commit")
 
     # PyG's would convert one layout to another, for which the memory of both is needed.
 
     def coo(self, edge_types: Sequence[Any] | None = None, store: bool = False) -> Any:
-        return self._converted((*self._coo(), None), edge_types, store)
+        return self._converted(self._coo, edge_types, store)
 
     def csc(self, edge_types: Sequence[Any] | None = None, store: bool = False) -> Any:
-        return self._converted((*self._csc(), None), edge_types, store)
+        return self._converted(self._csc, edge_types, store)
 
     def csr(self, edge_types: Sequence[Any] | None = None, store: bool = False) -> Any:
-        return self._converted(self._csr(), edge_types, store)
+        return self._converted(self._csr, edge_types, store)
 
-    @staticmethod
-    def _converted(edges: tuple[Any, Any, Any], edge_types: Sequence[Any] | None, store: bool) -> Any:
+    def _converted(self, convert: Callable[[_Edges], _Layout], edge_types: Sequence[Any] | None, store: bool) -> Any:
         if store:
             raise Unsupported("store=True: a database serves every layout, and keeps no copies")
-        if edge_types is None:
-            return edges
-        if any(edge_type is not None for edge_type in edge_types):
-            raise NotFound(f"edge types {list(edge_types)}: there is one type, None")
-        return tuple({None: part} for part in edges)
+        if edge_types is None and None in self._types:
+            return convert(self._types[None])
+        wanted = list(self._types) if edge_types is None else list(edge_types)
+        unknown = [edge_type for edge_type in wanted if edge_type not in self._types]
+        if unknown:
+            raise NotFound(f"{self.db.address}: there are no edges of type {unknown[0]}; types are {', '.join(map(str, self._types))}")
+        converted = {edge_type: convert(self._types[edge_type]) for edge_type in wanted}
+        return tuple({edge_type: parts[i] for edge_type, parts in converted.items()} for i in range(3))
 
-    def _coo(self) -> tuple[torch.Tensor, torch.Tensor]:
-        self.check_size(16 * self._num_edges, "coo")
-        row, col = np.empty(self._num_edges, np.int64), np.empty(self._num_edges, np.int64)
-        for first, edges in self._parts():
-            row[first : first + edges.shape[1]], col[first : first + edges.shape[1]] = edges
-        return torch.from_numpy(row), torch.from_numpy(col)
+    def _coo(self, edges: _Edges) -> _Layout:
+        self.check_size((16 if edges.relation is None else 24) * edges.count, "coo", edges.count)
+        row, col = np.empty(edges.count, np.int64), np.empty(edges.count, np.int64)
+        ids = _ids_to_fill(edges)
+        for first, sources, targets, at in self._parts(edges):
+            here = slice(first, first + len(sources))
+            row[here], col[here] = sources, targets
+            if ids is not None:
+                ids[here] = at
+        return torch.from_numpy(row), torch.from_numpy(col), None if ids is None else torch.from_numpy(ids)
 
-    def _csc(self) -> tuple[torch.Tensor, torch.Tensor]:
-        self.check_size(8 * (self._num_edges + self._num_nodes + 1), "csc")
-        row, colptr = np.empty(self._num_edges, np.int64), np.zeros(self._num_nodes + 1, np.int64)
-        for first, (sources, targets) in self._parts():
+    def _csc(self, edges: _Edges) -> _Layout:
+        self.check_size(8 * ((1 if edges.relation is None else 2) * edges.count + edges.targets + 1), "csc", edges.count)
+        row, colptr = np.empty(edges.count, np.int64), np.zeros(edges.targets + 1, np.int64)
+        ids = _ids_to_fill(edges)
+        for first, sources, targets, at in self._parts(edges):
             row[first : first + len(sources)] = sources
-            colptr[1 + int(targets[0]) : 2 + int(targets[-1])] += np.bincount(targets - targets[0])
-        return torch.from_numpy(row), torch.from_numpy(np.cumsum(colptr, out=colptr))
+            colptr[1 + targets[0] : 2 + targets[-1]] += np.bincount(targets - targets[0])
+            if ids is not None:
+                ids[first : first + len(sources)] = at
+        return torch.from_numpy(row), torch.from_numpy(np.cumsum(colptr, out=colptr)), None if ids is None else torch.from_numpy(ids)
 
-    def _csr(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _csr(self, edges: _Edges) -> _Layout:
         """A counting sort by source, over two reads of the edges."""
-        self.check_size(16 * (self._num_edges + self._num_nodes + 1), "csr")
-        rowptr = np.zeros(self._num_nodes + 1, np.int64)
-        for _, (sources, _) in self._parts():
+        self.check_size(16 * edges.count + 16 * (edges.sources + 1), "csr", edges.count)
+        rowptr = np.zeros(edges.sources + 1, np.int64)
+        for _, sources, _, _ in self._parts(edges):
             found, counts = np.unique(sources, return_counts=True)
-            rowptr[1 + found.astype(np.int64)] += counts
+            rowptr[1 + found] += counts
         np.cumsum(rowptr, out=rowptr)
-        col, perm = np.empty(self._num_edges, np.int64), np.empty(self._num_edges, np.int64)
+        col, perm = np.empty(edges.count, np.int64), np.empty(edges.count, np.int64)
         free = rowptr[:-1].copy()  # the next place of each source
-        for first, (sources, targets) in self._parts():
+        for _, sources, targets, at in self._parts(edges):
             order = np.argsort(sources, kind="stable")
             found, starts, counts = np.unique(sources[order], return_index=True, return_counts=True)
-            at = np.repeat(free[found] - starts, counts) + np.arange(len(order))
-            col[at], perm[at] = targets[order], order + first
+            places = np.repeat(free[found] - starts, counts) + np.arange(len(order))
+            col[places], perm[places] = targets[order], at[order]
             free[found] += counts
         return torch.from_numpy(rowptr), torch.from_numpy(col), torch.from_numpy(perm)
 
-    def _parts(self) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
+    def _parts(self, edges: _Edges) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Parts of a type's edges, each with how many came before it, sources, targets, and edge ids; no part is empty."""
+        before = 0
+        rows = np.empty((min(_EDGES_AT_A_TIME, self._num_edges), 3), np.uint32)
         for first in range(0, self._num_edges, _EDGES_AT_A_TIME):
-            yield first, self.db.edges(first, _EDGES_AT_A_TIME, self._topology)
+            got = rows[: self.db._store.read_edges(self._topology, first, rows[: self._num_edges - first])].astype(np.int64)
+            at = np.arange(first, first + len(got))
+            if edges.relation is not None:
+                at, got = at[got[:, 1] == edges.relation], got[got[:, 1] == edges.relation]
+            if len(got) > 0:
+                yield before, got[:, 0] - edges.first_source, got[:, 2] - edges.first_target, at
+            before += len(got)
 
-    def check_size(self, wanted: int, what: str) -> None:
-        """Raises `quarry.OutOfBudget` where all edges would take more than there is."""
+    def check_size(self, wanted: int, what: str, edges: int) -> None:
+        """Raises `quarry.OutOfBudget` where so many edges would take more than there is."""
         room = available_bytes() if self._limit is None else self._limit
         if wanted > room:
             raise OutOfBudget(
-                f"{self.db.address}: {self._num_edges} edges as {what} take {bytes_text(wanted)}, and {bytes_text(room)} "
+                f"{self.db.address}: {edges} edges as {what} take {bytes_text(wanted)}, and {bytes_text(room)} "
                 f"{'of memory are free' if self._limit is None else 'are the limit of this GraphStore'}: sample them (quarry.pyg.Loader, NeighborSampler), or read a part, db.edges(first, count)"
             )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.db.address!r})"
+
+
+def _ids_to_fill(edges: _Edges) -> npt.NDArray[np.int64] | None:
+    """Memory for the ids of edges, which those of one type have in their order."""
+    return None if edges.relation is None else np.empty(edges.count, np.int64)
+
+
+def _columns_of(db: Database, source: Database | Snapshot) -> dict[tuple[str | None, str], _Column]:
+    columns: dict[tuple[str | None, str], _Column] = {}
+    types = types_of(db)
+    for name in db.tables:
+        table = source[name]
+        names = _ATTRIBUTES.get(name, (name,))
+        if not types:
+            columns.update(((None, attribute), _Column(table, 0, len(table))) for attribute in names)
+        for type_ in types:
+            if name == type_.feature_table:
+                columns[type_.name, "x"] = _Column(table, 0, type_.num_nodes)
+            elif len(table) == db.num_nodes and not name.endswith(".feature") and (name not in _OF_CLASSES or type_.num_classes > 0):
+                columns.update(((type_.name, attribute), _Column(table, type_.first, type_.num_nodes)) for attribute in names)
+    if not types and (None, "y") not in columns and (None, "target") in columns:
+        columns[None, "y"] = columns.pop((None, "target"))
+    return columns
 
 
 def _key_of(index: Any) -> slice | npt.NDArray[Any]:
@@ -318,4 +406,4 @@ def _rows_of(table: Table, rows: npt.NDArray[Any] | None) -> dict[str, Any]:
 def _tensor_of(attribute: str, rows: npt.NDArray[Any]) -> torch.Tensor:
     if attribute in _SPLIT_OF_MASK:
         return torch.from_numpy(np.asarray(rows == _SPLIT_OF_MASK[attribute]))
-    return torch.from_numpy(rows.astype(np.int64, copy=False) if attribute == "y" else rows)
+    return torch.from_numpy(rows.astype(np.int64, copy=False) if attribute == "y" and rows.dtype.kind == "i" else rows)
