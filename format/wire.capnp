@@ -222,7 +222,8 @@ struct PutGraph {
   edges @4 :UInt64;
   weighted @5 :Bool;
   remove @6 :Bool;               # the edges go
-  block @7 :Bulk;                # sources, destinations (uint32), weights (float32)
+  block @7 :Bulk;                # sources, destinations (uint32), weights (float32), removed nodes (uint32)
+  removedNodes @8 :UInt64;       # how many
 }
 
 struct GraphChanged {
@@ -236,6 +237,7 @@ struct GraphChanged {
   nodeCount @7 :UInt64;
   edgeCount @8 :UInt64;
   runs @9 :UInt64;
+  nodesRemoved @10 :UInt64;
 }
 
 struct Put {

@@ -1,10 +1,12 @@
 // edges: the lists of the topology "graph", by destination, or by source where that is cheaper and there are
 // such lists (`quarry import --both-directions`).
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "edge_reader.h"
 #include "id_set.h"
+#include "quarry/import/graph_change.h"
 #include "tables.h"
 
 namespace quarry::sql {
@@ -37,17 +39,28 @@ Access AccessOf(const Query& query, const TopologyRecord* graph) {
   return by_source ? Access{Adjacency::kCsr, kSource, kDestination} : Access{};
 }
 
+// How many equal edges the numbers have room for.
+uint64_t EqualEdgesMax(uint64_t node_count) {
+  return std::numeric_limits<uint64_t>::max() / (node_count * node_count);
+}
+
 // Numbers an edge by its ends, and its place among those that have the same: the number is then the same
 // whichever way it is found.
 // SQLite tells rows that two conditions find (`src = 1 OR dst = 1`) apart by it.
 Result<int64_t> NumberEdge(uint64_t node_count, uint64_t source, uint64_t destination, uint64_t ordinal) {
-  const uint64_t equal_max = std::numeric_limits<uint64_t>::max() / (node_count * node_count);
+  const uint64_t equal_max = EqualEdgesMax(node_count);
   if (ordinal >= equal_max) {
     return MakeStatus(Code::kUnsupported,
                       "edges: {} equal ones from {} to {}; with {} nodes at most {} can be told apart",
                       ordinal + 1, source, destination, node_count, equal_max);
   }
   return static_cast<int64_t>((source * node_count + destination) * equal_max + ordinal);
+}
+
+// The ends of the edge with this number.
+Edge EdgeOfNumber(uint64_t node_count, int64_t number) {
+  const uint64_t ends = static_cast<uint64_t>(number) / EqualEdgesMax(node_count);
+  return {ends / node_count, ends % node_count};
 }
 
 // Reads one list: a join asks for one for each of its rows.
@@ -176,7 +189,63 @@ class EdgesTable final : public Table {
     return EdgesCursor::Open(session_, query);
   }
 
+  // A transaction's statements see the edges that there were before it: what they insert is there, and what they delete is
+  // gone, once it is committed.
+  bool IsWritable() const override { return true; }
+  bool Grows() const override { return true; }
+  Status Update(int64_t, int column, const Value&) override {
+    return MakeStatus(Code::kUnsupported, "edges: {} of an edge cannot be set: DELETE the edge and INSERT it",
+                      kColumns[column].name);
+  }
+  Result<int64_t> Insert(std::span<const Value> values) override {
+    QUARRY_TRY(const TopologyRecord* const graph, Changeable());
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
+    const uint64_t nodes = snapshot->node_count + session_.pending().nodes_added();
+    uint64_t ends[2] = {};
+    for (const int column : {kSource, kDestination}) {
+      const std::optional<int64_t> id = IntegerOf(values[column]);
+      if (!id || *id < 0 || static_cast<uint64_t>(*id) >= nodes) {
+        return MakeStatus(Code::kInvalidArgument, "edges: {} is {}; ids of nodes are 0 to {}",
+                          kColumns[column].name, id ? fmt::format("{}", *id) : "no integer", nodes - 1);
+      }
+      ends[column] = static_cast<uint64_t>(*id);
+    }
+    const auto given = [&](int column) { return !std::holds_alternative<std::monostate>(values[column]); };
+    if ((given(kRelation) && IntegerOf(values[kRelation]) != 0) || given(kType)) {
+      return Status(Code::kInvalidArgument, "edges: all are of relation 0, and of no type: leave it out");
+    }
+    QUARRY_TRY(const std::optional<float> weight, WeightOf(values[kWeight], *graph));
+    QUARRY_RETURN_IF_ERROR(session_.pending().AddEdge({ends[kSource], ends[kDestination]}, weight));
+    return int64_t{0};
+  }
+  Status Delete(int64_t row_id) override {
+    QUARRY_TRY(const TopologyRecord* const graph, Changeable());
+    return session_.pending().RemoveEdge(EdgeOfNumber(graph->node_count, row_id));
+  }
+
  private:
+  // The snapshot's, when its edges can come and go.
+  Result<const TopologyRecord*> Changeable() {
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
+    const TopologyRecord* const graph = snapshot->FindTopology("graph");
+    if (graph == nullptr) return session_.OpenTopology().status();
+    QUARRY_RETURN_IF_ERROR(CheckChangeable(*session_.manifest(), "graph", session_.store().path()));
+    return graph;
+  }
+  static Result<std::optional<float>> WeightOf(const Value& value, const TopologyRecord& graph) {
+    if (std::holds_alternative<std::monostate>(value)) return std::optional<float>();
+    if (!graph.weighted) {
+      return Status(Code::kInvalidArgument, "edges: those of this graph have no weights: leave weight out");
+    }
+    const auto* const real = std::get_if<double>(&value);
+    const auto* const integer = std::get_if<int64_t>(&value);
+    if (real != nullptr || integer != nullptr) {
+      const auto weight = real != nullptr ? static_cast<float>(*real) : static_cast<float>(*integer);
+      if (std::isfinite(weight)) return std::optional(weight);
+    }
+    return Status(Code::kInvalidArgument, "edges: a weight is a number that float32 can hold");
+  }
+
   Session& session_;
 };
 

@@ -148,8 +148,8 @@ class FeaturesTable final : public Table {
     return MakeStatus(Code::kInvalidArgument, "features: {} of node {} cannot be set; feature can",
                       kColumns[column].name, number & 0xffffffff);
   }
-  // Without a table, the row is of "feature".
-  Status Replace(std::span<const Value> values) override {
+  // Without a table, the row is of "feature". Nodes that the transaction has added have rows, too.
+  Result<int64_t> Insert(std::span<const Value> values) override {
     QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
     const auto* const name = std::get_if<std::string>(&values[kTable]);
     const TableRecord* const record = snapshot->FindTable(name == nullptr ? "feature" : *name);
@@ -158,12 +158,14 @@ class FeaturesTable final : public Table {
                         name == nullptr ? "feature" : *name);
     }
     const uint64_t first = FirstNode(*session_.manifest(), record->name);
+    const uint64_t rows = record->row_count + session_.pending().nodes_added();
     const std::optional<int64_t> id = IntegerOf(values[kId]);
-    if (!id || *id < static_cast<int64_t>(first) || static_cast<uint64_t>(*id) - first >= record->row_count) {
+    if (!id || *id < static_cast<int64_t>(first) || static_cast<uint64_t>(*id) - first >= rows) {
       return MakeStatus(Code::kInvalidArgument, "features: ids of table \"{}\" are {} to {}", record->name,
-                        first, first + record->row_count - 1);
+                        first, first + rows - 1);
     }
-    return Put(*record, static_cast<uint64_t>(*id) - first, values[kFeature]);
+    QUARRY_RETURN_IF_ERROR(Put(*record, static_cast<uint64_t>(*id) - first, values[kFeature]));
+    return *id;
   }
 
  private:

@@ -217,28 +217,32 @@ Status UpdateRow(Table& table, sqlite3_value** values, std::span<sqlite3_value*>
 }
 
 // values: the old rowid, the new one, the columns. A new row has no old rowid.
-int Update(sqlite3_vtab* base, int count, sqlite3_value** values, sqlite3_int64*) {
+int Update(sqlite3_vtab* base, int count, sqlite3_value** values, sqlite3_int64* row_id) {
   bool conflict = false;
   const int rc = Guarded(base, [&]() -> Status {
     Table& table = *ConnectedOf(base).table;
-    if (count == 1) return MakeStatus(Code::kUnsupported, "rows of {} cannot be deleted", table.name());
+    if (count == 1) return table.Delete(sqlite3_value_int64(values[0]));
     const std::span<sqlite3_value*> columns(values + 2, static_cast<size_t>(count) - 2);
     if (sqlite3_value_type(values[0]) != SQLITE_NULL) return UpdateRow(table, values, columns);
-    conflict = sqlite3_vtab_on_conflict(ConnectedOf(base).database) != SQLITE_REPLACE;
+    conflict = !table.Grows() && sqlite3_vtab_on_conflict(ConnectedOf(base).database) != SQLITE_REPLACE;
     if (conflict) {
       return MakeStatus(Code::kInvalidArgument, "{} has a row for each node: INSERT OR REPLACE",
                         table.name());
     }
     std::vector<Value> row;
     for (size_t i = 0; i < columns.size(); ++i) row.push_back(ValueOf(columns[i], table.columns()[i].type));
-    return table.Replace(row);
+    QUARRY_TRY(*row_id, table.Insert(row));
+    return Status::Ok();
   });
   return conflict ? SQLITE_CONSTRAINT : rc;
 }
 
 PendingWrites& PendingOf(sqlite3_vtab* base) { return ConnectedOf(base).session->pending(); }
 
-int Begin(sqlite3_vtab*) { return SQLITE_OK; }
+int Begin(sqlite3_vtab* base) {
+  ConnectedOf(base).session->BeginWrites();
+  return SQLITE_OK;
+}
 
 // The commit proper: it may still fail here. All tables share one batch, so the first of them has written it.
 int Sync(sqlite3_vtab* base) {

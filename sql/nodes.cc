@@ -4,6 +4,7 @@
 
 #include "id_set.h"
 #include "quarry/format/types.h"
+#include "quarry/import/graph_change.h"
 #include "row_stream.h"
 #include "tables.h"
 
@@ -312,6 +313,33 @@ class NodesTable final : public Table {
   }
 
   bool IsWritable() const override { return true; }
+  bool Grows() const override { return true; }
+  // A node behind the last one. Its rows are zeros until the transaction sets them.
+  Result<int64_t> Insert(std::span<const Value> values) override {
+    QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
+    QUARRY_RETURN_IF_ERROR(CheckChangeable(*manifest(), "graph", session_.store().path()));
+    const uint64_t next = snapshot->node_count + session_.pending().nodes_added();
+    const auto given = [&](int column) { return !std::holds_alternative<std::monostate>(values[column]); };
+    for (const int column : {kInDegree, kOutDegree, kTimestamp, kType}) {
+      if (!given(column)) continue;
+      return MakeStatus(Code::kInvalidArgument, "nodes: {} of a new node cannot be set; leave it out",
+                        kColumns[column].name);
+    }
+    if (given(kId) && IntegerOf(values[kId]) != static_cast<int64_t>(next)) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "nodes: the next node is {}: leave out the id, or UPDATE a node that is there", next);
+    }
+    QUARRY_RETURN_IF_ERROR(AddNode(snapshot->node_count, values[kName]));
+    if (given(kLabel)) QUARRY_RETURN_IF_ERROR(SetLabel(next, values[kLabel]));
+    if (given(kSplit)) QUARRY_RETURN_IF_ERROR(SetSplit(next, values[kSplit]));
+    return static_cast<int64_t>(next);
+  }
+  Status Delete(int64_t row_id) override {
+    return MakeStatus(Code::kUnsupported,
+                      "rows of nodes cannot be deleted: `quarry remove --nodes` removes node {}, whose row "
+                      "stays, with no edges and no label",
+                      row_id);
+  }
   Status Update(int64_t row_id, int column, const Value& value) override {
     const auto node = static_cast<uint64_t>(row_id);
     if (column == kLabel) return SetLabel(node, value);
@@ -321,6 +349,18 @@ class NodesTable final : public Table {
   }
 
  private:
+  std::shared_ptr<const Manifest> manifest() const { return session_.manifest(); }
+  Status AddNode(uint64_t node_count, const Value& name) {
+    const auto* const text = std::get_if<std::string>(&name);
+    const bool none = std::holds_alternative<std::monostate>(name);
+    if (none == manifest()->has_entity_names || (!none && text == nullptr)) {
+      return MakeStatus(Code::kInvalidArgument, "nodes: {}",
+                        manifest()->has_entity_names
+                            ? "nodes have names: give a text as the name of each new one"
+                            : "nodes have no names: leave it out");
+    }
+    return session_.pending().AddNode(node_count, none ? std::nullopt : std::optional(*text)).status();
+  }
   Status SetLabel(uint64_t node, const Value& value) {
     const int64_t label = std::holds_alternative<std::monostate>(value) ? -1 : IntegerOf(value).value_or(-2);
     if (label < -1 || label >= kLabelMax) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quarry/base/units.h"
+#include "quarry/import/graph_change.h"
 
 namespace quarry::sql {
 namespace {
@@ -12,35 +13,103 @@ constexpr uint64_t kEntryBytes = 256;  // an entry beside its row
 
 }  // namespace
 
-Status PendingWrites::Put(std::string_view table, uint64_t row, std::vector<std::byte> bytes) {
+uint64_t PendingWrites::BytesOf(const Entry& entry) {
+  const auto* const row = std::get_if<Row>(&entry);
+  const auto* const node = std::get_if<Node>(&entry);
+  if (row != nullptr) return row->bytes.size() + kEntryBytes;
+  return node != nullptr && node->name ? node->name->size() + kEntryBytes : kEntryBytes;
+}
+
+Status PendingWrites::Append(Entry entry) {
   if (log_.empty()) {
     // The rows, and the batch that they are committed by.
     QUARRY_TRY(reservation_, budget_.Reserve(2 * kTransactionBytesMax, "a transaction's writes"));
   }
-  bytes_ += bytes.size() + kEntryBytes;
-  if (bytes_ > kTransactionBytesMax) {
-    bytes_ -= bytes.size() + kEntryBytes;
+  const uint64_t bytes = BytesOf(entry);
+  if (bytes_ + bytes > kTransactionBytesMax) {
     return MakeStatus(Code::kOutOfBudget, "one transaction writes at most {}: commit in between",
                       FormatBytes(kTransactionBytesMax));
   }
-  const auto [place, added] = places_.try_emplace(Key(table, row));
-  place->second.push_back(log_.size());
-  log_.push_back({place->first, std::move(bytes)});
+  bytes_ += bytes;
+  log_.push_back(std::move(entry));
+  return Status::Ok();
+}
+
+Status PendingWrites::Put(std::string_view table, uint64_t row, std::vector<std::byte> bytes) {
+  Key key(table, row);
+  QUARRY_RETURN_IF_ERROR(Append(Row{key, std::move(bytes)}));
+  places_[std::move(key)].push_back(log_.size() - 1);
+  return Status::Ok();
+}
+
+Result<uint64_t> PendingWrites::AddNode(uint64_t node_count, std::optional<std::string> name) {
+  QUARRY_RETURN_IF_ERROR(Append(Node{std::move(name)}));
+  first_node_ = node_count;
+  return node_count + nodes_added_++;
+}
+
+Status PendingWrites::AddEdge(const Edge& edge, std::optional<float> weight) {
+  QUARRY_RETURN_IF_ERROR(Append(AddedEdge{edge, weight}));
+  ++edges_;
+  return Status::Ok();
+}
+
+Status PendingWrites::RemoveEdge(const Edge& edge) {
+  const Ends ends(edge.destination, edge.source);
+  QUARRY_RETURN_IF_ERROR(Append(RemovedEdge{ends}));
+  ++edges_;
+  ++removed_[ends];
   return Status::Ok();
 }
 
 std::span<const std::byte> PendingWrites::Find(std::string_view table, uint64_t row) const {
   const auto found = places_.find(Key(table, row));
   if (found == places_.end()) return {};
-  return log_[found->second.back()].bytes;
+  return std::get<Row>(log_[found->second.back()]).bytes;
 }
 
 Status PendingWrites::Commit(Store& store) {
   if (log_.empty()) return Status::Ok();
   WriteBatch batch;
-  for (const auto& [key, entries] : places_) batch.Put(key.first, key.second, log_[entries.back()].bytes);
+  for (const auto& [key, entries] : places_) {
+    batch.Put(key.first, key.second, std::get<Row>(log_[entries.back()]).bytes);
+  }
+  if (nodes_added_ == 0 && edges_ == 0) {
+    Rollback();
+    return store.Write(batch).status();
+  }
+  // Changing a graph needs room beside what is pending, which is far from the most as a rule.
+  reservation_.Release();
+  const auto pending = budget_.Reserve(2 * bytes_, "a transaction's writes");
+  const Status done = pending.ok() ? CommitGraph(store, batch) : pending.status();
   Rollback();
-  return store.Write(batch).status();
+  return done;
+}
+
+Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
+  std::vector<Edge> removed, added;
+  std::vector<float> weights;
+  std::vector<std::string> names;
+  bool weighted = false;
+  for (const auto& [ends, copies] : removed_) removed.push_back({ends.second, ends.first});
+  for (const Entry& entry : log_) {
+    if (const auto* const edge = std::get_if<AddedEdge>(&entry)) {
+      added.push_back(edge->edge);
+      weights.push_back(edge->weight.value_or(1.0F));
+      weighted = weighted || edge->weight.has_value();
+    }
+    const auto* const node = std::get_if<Node>(&entry);
+    if (node != nullptr && node->name) names.push_back(*node->name);
+  }
+  if (!weighted) weights.clear();
+  GraphChangeOptions options = {.nodes = nodes_added_, .memory_bytes = kGraphChangeBytesMin};
+  if (nodes_added_ > 0) options.first_node = first_node_;
+  QUARRY_TRY(const std::unique_ptr<GraphChange> change, GraphChange::Create(store, budget_, options));
+  QUARRY_RETURN_IF_ERROR(change->Put(rows));
+  if (!names.empty()) QUARRY_RETURN_IF_ERROR(change->Name(names));
+  QUARRY_RETURN_IF_ERROR(change->Remove(removed));
+  QUARRY_RETURN_IF_ERROR(change->Add(added, weights));
+  return change->Commit().status();
 }
 
 void PendingWrites::Rollback() {
@@ -64,14 +133,25 @@ void PendingWrites::RollbackTo(int savepoint) {
 }
 
 void PendingWrites::PopTo(size_t entries) {
-  for (; log_.size() > entries; log_.pop_back()) {
-    const Entry& last = log_.back();
-    bytes_ -= last.bytes.size() + kEntryBytes;
-    const auto place = places_.find(last.key);
+  for (; log_.size() > entries; log_.pop_back()) TakeBack(log_.back());
+  if (log_.empty()) reservation_.Release();
+}
+
+void PendingWrites::TakeBack(const Entry& entry) {
+  bytes_ -= BytesOf(entry);
+  if (const auto* const row = std::get_if<Row>(&entry)) {
+    const auto place = places_.find(row->key);
     place->second.pop_back();
     if (place->second.empty()) places_.erase(place);
+  } else if (const auto* const removed = std::get_if<RemovedEdge>(&entry)) {
+    const auto place = removed_.find(removed->ends);
+    if (--place->second == 0) removed_.erase(place);
+    --edges_;
+  } else if (std::holds_alternative<AddedEdge>(entry)) {
+    --edges_;
+  } else {
+    --nodes_added_;
   }
-  if (log_.empty()) reservation_.Release();
 }
 
 }  // namespace quarry::sql

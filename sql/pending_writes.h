@@ -1,33 +1,50 @@
-// PendingWrites: what a transaction has written and not committed. Private to this room; one thread.
+// PendingWrites: what a transaction has written and not committed: rows, nodes, and edges that come and go. Private to this
+// room; one thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/format/types.h"
 #include "quarry/storage/store.h"
 
 namespace quarry::sql {
 
 class PendingWrites {
  public:
+  using Ends = std::pair<uint64_t, uint64_t>;  // destination, source
+
   explicit PendingWrites(MemoryBudget& budget) : budget_(budget) {}
 
-  // `row` of the table, encoded. kOutOfBudget names the most that one transaction may write.
+  // Each of them: kOutOfBudget names the most that one transaction may write.
+  // `row` of the table, encoded.
   Status Put(std::string_view table, uint64_t row, std::vector<std::byte> bytes);
+  // The next node behind the `node_count` that there are and those that were added before; its id.
+  Result<uint64_t> AddNode(uint64_t node_count, std::optional<std::string> name);
+  // Without a weight it has 1, where edges have weights.
+  Status AddEdge(const Edge& edge, std::optional<float> weight);
+  // One of the copies of an edge that is there.
+  Status RemoveEdge(const Edge& edge);
+
   // What was put there last; empty: nothing. Valid until it is rolled back or committed.
   std::span<const std::byte> Find(std::string_view table, uint64_t row) const;
+  uint64_t nodes_added() const { return nodes_added_; }
+  // How many copies of each edge go.
+  const std::map<Ends, uint64_t>& removed() const { return removed_; }
   bool empty() const { return log_.empty(); }
 
-  // All of it as one commit. Also after an error nothing is pending any more.
+  // All of it as one commit: what is removed goes before anything comes. Also after an error nothing is pending any more.
   Status Commit(Store& store);
   void Rollback();
 
@@ -38,16 +55,35 @@ class PendingWrites {
 
  private:
   using Key = std::pair<std::string, uint64_t>;
-  struct Entry {
+  struct Row {
     Key key;
     std::vector<std::byte> bytes;
   };
+  struct Node {
+    std::optional<std::string> name;
+  };
+  struct AddedEdge {
+    Edge edge;
+    std::optional<float> weight;
+  };
+  struct RemovedEdge {
+    Ends ends;
+  };
+  using Entry = std::variant<Row, Node, AddedEdge, RemovedEdge>;
+
+  static uint64_t BytesOf(const Entry& entry);
+  Status Append(Entry entry);
   void PopTo(size_t entries);
+  void TakeBack(const Entry& entry);
+  Status CommitGraph(Store& store, const WriteBatch& rows);
 
   MemoryBudget& budget_;
   MemoryBudget::Reservation reservation_;  // for the most, while anything is pending
   std::deque<Entry> log_;
   std::map<Key, std::vector<size_t>> places_;  // in the log, of each row
+  std::map<Ends, uint64_t> removed_;
+  uint64_t first_node_ = 0, nodes_added_ = 0;
+  uint64_t edges_ = 0;  // entries that are of edges
   uint64_t bytes_ = 0;
   std::vector<size_t> marks_;  // the log's length at each savepoint
 };

@@ -6,6 +6,7 @@
 #include "edge_reader.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
+#include "quarry/storage/edge_columns.h"
 
 namespace quarry::sql {
 namespace {
@@ -50,12 +51,43 @@ void Session::EndSnapshot() {
 // to its database, so a snapshot gets old by its own commits only, and the next statement behind one takes
 // another.
 Status Session::Commit() {
+  if (!pending_.removed().empty()) QUARRY_RETURN_IF_ERROR(CheckRemoved());
   snapshot_is_old_ = true;
   return pending_.Commit(store_);
 }
 
+// A removed edge goes with all its parallel copies, so whoever deletes one of them has to delete all.
+Status Session::CheckRemoved() {
+  QUARRY_TRY(const Topology* const topology, OpenTopology());
+  QUARRY_TRY(const auto neighbors,
+             EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kNeighbors));
+  const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
+  std::span<const uint32_t> list;
+  uint64_t owner = UINT64_MAX;
+  for (const auto& [ends, copies] : pending_.removed()) {
+    const auto [destination, source] = ends;
+    if (destination != owner) {
+      QUARRY_TRY(list, neighbors->Read(indptr[destination], indptr[destination + 1]));
+      owner = destination;
+    }
+    const auto equal = std::ranges::equal_range(list, static_cast<uint32_t>(source));
+    if (copies >= equal.size()) continue;
+    return MakeStatus(
+        Code::kUnsupported,
+        "edges: {} of the {} parallel edges from {} to {} would be deleted, and they go together: "
+        "delete all of them, and insert those that shall stay",
+        copies, equal.size(), source, destination);
+  }
+  return Status::Ok();
+}
+
+void Session::LeaveOldSnapshot() {
+  if (cursors_ == 0 && snapshot_is_old_) EndSnapshot();
+}
+
 void Session::BeginCursor() {
-  if (cursors_++ == 0 && snapshot_is_old_) EndSnapshot();
+  LeaveOldSnapshot();
+  ++cursors_;
 }
 
 Result<std::shared_ptr<const TableView>> Session::OpenTable(std::string_view name) {

@@ -46,8 +46,9 @@ class Session {
   Result<std::shared_ptr<const TableView>> OpenTable(std::string_view name);
   void EndSnapshot();
   // What the transaction has written becomes a commit. After it, the next statement has another snapshot: the
-  // next cursor that is opened while none is.
+  // next cursor that is opened, or transaction that writes, while no cursor is open.
   Status Commit();
+  void BeginWrites() { LeaveOldSnapshot(); }
   void BeginCursor();
   void EndCursor() { --cursors_; }
 
@@ -92,6 +93,8 @@ class Session {
     uint64_t node = UINT64_MAX;
     std::optional<std::string> name;
   };
+  void LeaveOldSnapshot();
+  Status CheckRemoved();
   uint64_t CacheBytes(uint64_t wanted) const;  // what a new cache may hold of so many
   void CloseTopology();
 

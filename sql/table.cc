@@ -39,8 +39,11 @@ const char* TypeName(ColumnType type) {
 Status Table::Update(int64_t, int, const Value&) {
   return MakeStatus(Code::kUnsupported, "{} is only read", name());
 }
-Status Table::Replace(std::span<const Value>) {
+Result<int64_t> Table::Insert(std::span<const Value>) {
   return MakeStatus(Code::kUnsupported, "rows of {} cannot be inserted", name());
+}
+Status Table::Delete(int64_t) {
+  return MakeStatus(Code::kUnsupported, "rows of {} cannot be deleted", name());
 }
 
 }  // namespace quarry::sql

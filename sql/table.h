@@ -106,8 +106,11 @@ class Table {
   virtual bool IsWritable() const { return false; }
   // Makes `value` what the column of this row holds. kInvalidArgument when it cannot be.
   virtual Status Update(int64_t row_id, int column, const Value& value);
-  // Takes the place of the row that these values, by column, name; NULL: not given.
-  virtual Status Replace(std::span<const Value> values);
+  // INSERT adds rows. Else each row is there, and INSERT OR REPLACE changes the one that its values name.
+  virtual bool Grows() const { return false; }
+  // These values, by column, become a row; NULL: not given. Its number, as last_insert_rowid() tells it.
+  virtual Result<int64_t> Insert(std::span<const Value> values);
+  virtual Status Delete(int64_t row_id);
 };
 
 }  // namespace quarry::sql

@@ -34,7 +34,8 @@ quarry::wire::PutGraph GraphOf(const quarry_graph_change& change) {
                                   .nodes = change.nodes,
                                   .edges = change.edge_count,
                                   .weighted = change.weights != nullptr,
-                                  .remove = change.remove != 0};
+                                  .remove = change.remove != 0,
+                                  .removed_nodes = change.removed_node_count};
   for (size_t i = 0; i < change.name_count; ++i) {
     graph.names.push_back(quarry::client::TextOr(change.names[i], ""));
   }
@@ -42,6 +43,7 @@ quarry::wire::PutGraph GraphOf(const quarry_graph_change& change) {
   Append(block, change.sources, change.edge_count);
   Append(block, change.destinations, change.edge_count);
   Append(block, change.weights, change.edge_count);
+  Append(block, change.removed_nodes, change.removed_node_count);
   graph.block = std::move(block);
   return graph;
 }
@@ -244,7 +246,8 @@ int quarry_change_graph(quarry_store* store, const quarry_graph_change* change, 
                                       .nodes_added = done.nodes_added,
                                       .node_count = done.node_count,
                                       .edge_count = done.edge_count,
-                                      .runs = done.runs};
+                                      .runs = done.runs,
+                                      .nodes_removed = done.nodes_removed};
     std::memcpy(changed, &out, std::min(changed_bytes, sizeof(out)));
     return Status();
   });

@@ -19,7 +19,7 @@ struct ChangeArguments {
   std::string database;
   std::string edges, weights, memory;
   std::string sort_memory = "256MiB";
-  std::string nodes, split, names;  // nodes: a file of features, or their number
+  std::string nodes, split, names;  // nodes: a file of features, or their number; or of ids that are removed
   SourceHints hints;
   PutOptions put;
   GraphChangeOptions options;
@@ -42,7 +42,9 @@ Result<ChangeSource> OpenSource(const ChangeArguments& arguments) {
   ChangeSource source;
   SourceHints hints = arguments.hints;
   std::error_code error;
-  if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
+  if (arguments.remove) {
+    hints.train = arguments.nodes;  // a list of ids, or a mask
+  } else if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
     const auto [end, failed] = std::from_chars(arguments.nodes.data(),
                                                arguments.nodes.data() + arguments.nodes.size(), source.nodes);
     if (failed != std::errc() || source.nodes > kNodeCountMax) {
@@ -52,7 +54,7 @@ Result<ChangeSource> OpenSource(const ChangeArguments& arguments) {
   } else {
     hints.features = arguments.nodes;
   }
-  if (!hints.features.empty() || !hints.labels.empty()) {
+  if (!hints.features.empty() || !hints.labels.empty() || !hints.train.empty()) {
     QUARRY_TRY(source.rows, OpenArrays(hints));
     if (source.rows.features != nullptr) source.nodes = source.rows.features->row_count();
   }
@@ -83,6 +85,7 @@ Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   used.options.progress = bar.AsFunction("the graph is as it was");
   const auto change = [&]() -> Result<GraphChangeReport> {
     QUARRY_TRY(const std::unique_ptr<GraphChange> made, OpenChange(*store, arguments.database, used.options));
+    if (source.rows.train != nullptr) QUARRY_RETURN_IF_ERROR(made->RemoveAllNodes(*source.rows.train));
     if (source.nodes > 0) QUARRY_RETURN_IF_ERROR(TakeNodes(used, source, *made));
     if (source.edges != nullptr) {
       QUARRY_RETURN_IF_ERROR(arguments.remove ? made->RemoveAll(*source.edges) : made->AddAll(*source.edges));
@@ -100,6 +103,7 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
                {"topology", arguments.options.topology},
                {"nodes_added", done.nodes_added},
                {"first_node", done.nodes_added > 0 ? nlohmann::ordered_json(done.first_node) : nullptr},
+               {"nodes_removed", done.nodes_removed},
                {"added", done.added},
                {"removed", done.removed},
                {"present", done.present},
@@ -114,6 +118,8 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
   }
   if (done.nodes_added > 0) {
     Print("{} added, {} to {}\n", Counted(done.nodes_added, "node"), done.first_node, done.node_count - 1);
+  } else if (done.nodes_removed > 0) {
+    Print("{} removed\n", Counted(done.nodes_removed, "node"));
   } else if (done.added == 0 && done.removed == 0) {
     Print("nothing changed: {} edges were {}\n", arguments.remove ? done.absent : done.present,
           arguments.remove ? "not there" : "there already");
@@ -124,6 +130,9 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
 }
 
 Status CheckArguments(const ChangeArguments& arguments) {
+  if (arguments.remove && arguments.nodes.empty() && arguments.edges.empty()) {
+    return Status(Code::kUsage, "nothing to remove: give --nodes, --edges or both");
+  }
   if (arguments.remove || !arguments.nodes.empty()) return Status::Ok();
   if (arguments.edges.empty()) return Status(Code::kUsage, "nothing to add: give --nodes, --edges or both");
   if (arguments.hints.labels.empty() && arguments.split.empty() && arguments.names.empty()) {
@@ -196,14 +205,18 @@ void AddAdd(CLI::App& app, Action& action) {
 }
 
 void AddRemove(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("remove", "remove edges from the graph, as one commit");
+  CLI::App* verb = app.add_subcommand("remove", "remove nodes and edges from the graph, as one commit");
   const auto arguments = AddEdgeOptions(verb, action);
   arguments->remove = true;
-  verb->get_option("--edges")->required();
+  verb->add_option("--nodes", arguments->nodes,
+                   "file with the ids of nodes that go, as `quarry put --ids` takes it")
+      ->type_name("FILE");
   verb->footer(
       "All or nothing, as `quarry add`. An edge goes with all its parallel copies, and of an undirected "
       "graph with\n"
-      "its reverse; one that is not there is counted and no error.\n"
+      "its reverse; one that is not there is counted and no error. A node goes with all its edges, its label "
+      "and its\n"
+      "split, and its rows read as zeros; its id stays, and no new node gets it.\n"
       "Example: quarry remove db/ --edges edges.npy");
 }
 

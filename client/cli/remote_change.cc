@@ -53,6 +53,13 @@ class RemoteChange final : public GraphChange {
     return Send(edges, weights, /*remove=*/false);
   }
   Status Remove(std::span<const Edge> edges) override { return Send(edges, {}, /*remove=*/true); }
+  Status RemoveNodes(std::span<const NodeId> nodes) override {
+    wire::PutGraph some = graph_;
+    some.removed_nodes = nodes.size();
+    const auto bytes = std::as_bytes(nodes);
+    some.block = std::vector<std::byte>(bytes.begin(), bytes.end());
+    return put_->Change(some);
+  }
   Status Put(const WriteBatch& rows) override { return put_->Add(TablesOf(rows)); }
   Status Name(std::span<const std::string> names) override {
     wire::PutGraph named = graph_;

@@ -86,10 +86,14 @@ class EmbeddedLargePut final : public LargePut {
     if (graph.weighted && graph.remove) {
       return Status(Code::kInvalidArgument, "weights of edges that are removed");
     }
-    const uint64_t edge_bytes = graph.weighted ? 12 : 8;
-    if (graph.edges <= block->size() && graph.edges * edge_bytes == block->size()) return Status();
-    return MakeStatus(Code::kInvalidArgument, "edges: {} bytes for {} edges of {}", block->size(),
-                      graph.edges, edge_bytes);
+    const uint64_t most = block->size();  // of either; more would not fit whatever their bytes are
+    if (graph.edges <= most && graph.removed_nodes <= most &&
+        graph.edges * graph.edge_bytes() + graph.removed_nodes * sizeof(NodeId) == block->size()) {
+      return Status();
+    }
+    return MakeStatus(Code::kInvalidArgument,
+                      "a graph's change: {} bytes for {} edges of {} and {} removed nodes", block->size(),
+                      graph.edges, graph.edge_bytes(), graph.removed_nodes);
   }
 
   Database& database_;

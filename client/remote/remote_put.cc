@@ -31,7 +31,6 @@ const std::vector<std::byte>& BlockOf(const wire::PutRows& rows) {
 const std::vector<std::byte>& BlockOf(const wire::PutGraph& graph) {
   return std::get<std::vector<std::byte>>(graph.block);
 }
-uint64_t EdgeBytes(const wire::PutGraph& graph) { return graph.weighted ? 12 : 8; }
 
 Status CheckInMemory(std::span<const wire::PutRows> tables) {
   for (const wire::PutRows& rows : tables) {
@@ -58,10 +57,19 @@ Status CheckChange(const Session& session, const wire::PutGraph& graph) {
                       "in its folder",
                       session.path());
   }
+  if (graph.removed_nodes > 0 && !session.has_node_removal()) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: the server is of a Quarry that removes no nodes: stop it, and change the database "
+                      "in its folder",
+                      session.path());
+  }
   if (!std::holds_alternative<std::vector<std::byte>>(graph.block)) return NotInMemory("edges");
-  const uint64_t bytes = graph.edges <= UINT32_MAX ? graph.edges * EdgeBytes(graph) : UINT64_MAX;
+  const bool fits = graph.edges <= UINT32_MAX && graph.removed_nodes <= UINT32_MAX;
+  const uint64_t bytes =
+      fits ? graph.edges * graph.edge_bytes() + graph.removed_nodes * sizeof(NodeId) : UINT64_MAX;
   if (BlockOf(graph).size() == bytes) return Status();
-  return MakeStatus(Code::kInvalidArgument, "edges: {} bytes instead of {}", BlockOf(graph).size(), bytes);
+  return MakeStatus(Code::kInvalidArgument, "edges and removed nodes: {} bytes instead of {}",
+                    BlockOf(graph).size(), bytes);
 }
 
 // Whether one request may have all of it.
@@ -137,7 +145,7 @@ class Pieces {
     return Status();
   }
 
-  // Names and edges, in as many pieces as they take.
+  // Names, removed nodes and edges, in as many pieces as they take.
   Status Change(const wire::PutGraph& graph) {
     QUARRY_RETURN_IF_ERROR(CheckChange(*session_, graph));
     wire::PutGraph part = {.topology = graph.topology, .first_node = graph.first_node, .nodes = graph.nodes};
@@ -152,19 +160,32 @@ class Pieces {
     }
     if (!part.names.empty()) QUARRY_RETURN_IF_ERROR(AddOne({}, &part));
     part.names.clear();
+    QUARRY_RETURN_IF_ERROR(RemoveNodes(graph, part));
     part.weighted = graph.weighted;
     part.remove = graph.remove;
-    const uint64_t some = CountFor(EdgeBytes(graph));
+    const uint64_t some = CountFor(graph.edge_bytes());
     for (uint64_t first = 0; first < graph.edges; first += some) {
       part.edges = std::min(some, graph.edges - first);
       std::vector<std::byte> block;
-      for (uint64_t column = 0; column < EdgeBytes(graph) / sizeof(uint32_t); ++column) {
+      for (uint64_t column = 0; column < graph.edge_bytes() / sizeof(uint32_t); ++column) {
         const auto values =
             std::span(BlockOf(graph))
                 .subspan((column * graph.edges + first) * sizeof(uint32_t), part.edges * sizeof(uint32_t));
         block.insert(block.end(), values.begin(), values.end());
       }
       part.block = std::move(block);
+      QUARRY_RETURN_IF_ERROR(AddOne({}, &part));
+    }
+    return Status();
+  }
+
+  Status RemoveNodes(const wire::PutGraph& graph, wire::PutGraph part) {
+    const auto nodes = std::span(BlockOf(graph)).subspan(graph.edges * graph.edge_bytes());
+    const uint64_t some = CountFor(sizeof(NodeId));
+    for (uint64_t first = 0; first < graph.removed_nodes; first += some) {
+      part.removed_nodes = std::min(some, graph.removed_nodes - first);
+      const auto bytes = nodes.subspan(first * sizeof(NodeId), part.removed_nodes * sizeof(NodeId));
+      part.block = std::vector<std::byte>(bytes.begin(), bytes.end());
       QUARRY_RETURN_IF_ERROR(AddOne({}, &part));
     }
     return Status();

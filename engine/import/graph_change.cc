@@ -8,6 +8,7 @@
 
 #include "edge_weights.h"
 #include "node_change.h"
+#include "node_removal.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/trace.h"
@@ -64,6 +65,7 @@ class GraphChangeImpl final : public GraphChange {
     return Take(edges, weights, /*add=*/true);
   }
   Status Remove(std::span<const Edge> edges) override { return Take(edges, {}, /*add=*/false); }
+  Status RemoveNodes(std::span<const NodeId> nodes) override;
   Status Put(const WriteBatch& rows) override { return nodes_.Put(rows); }
   Status Name(std::span<const std::string> names) override { return nodes_.Name(names); }
   Result<GraphChangeReport> Commit() override;
@@ -76,6 +78,8 @@ class GraphChangeImpl final : public GraphChange {
  private:
   Status Take(std::span<const Edge> edges, std::span<const float> weights, bool add);
   Status AddKey(ChangeKey key);
+  Status ClearNodes();
+  Result<std::unique_ptr<Topology>> OpenGrown();
   Result<std::optional<TopologyRun>> MakeRun();
   Result<TopologyRun> WriteRun(const Topology& topology, const TopologyRun& run);
 
@@ -91,12 +95,21 @@ class GraphChangeImpl final : public GraphChange {
   std::unique_ptr<ExternalSorter<uint128_t>> sorters_[2];  // by Adjacency
   std::vector<uint128_t> keys_[2];
   uint64_t key_count_ = 0;  // of one side
+  bool edges_added_ = false;
+  RowBitmap cleared_;  // nodes that are removed
   GraphChangeReport report_;
 };
 
 Status GraphChangeImpl::Take(std::span<const Edge> edges, std::span<const float> weights, bool add) {
   QUARRY_RETURN_IF_ERROR(CheckEdges(edges));
+  edges_added_ = edges_added_ || (add && !edges.empty());
   for (size_t i = 0; i < edges.size(); ++i) {
+    const auto is_gone = [&](uint64_t node) { return cleared_.contains(static_cast<uint32_t>(node)); };
+    if (add && (is_gone(edges[i].source) || is_gone(edges[i].destination))) {
+      return MakeStatus(Code::kInvalidArgument, "edge {}: {} to {}, and the change removes node {}", i,
+                        edges[i].source, edges[i].destination,
+                        is_gone(edges[i].source) ? edges[i].source : edges[i].destination);
+    }
     ChangeKey key{.list = static_cast<NodeId>(edges[i].destination),
                   .neighbor = static_cast<NodeId>(edges[i].source),
                   .add = add};
@@ -129,6 +142,40 @@ Status GraphChangeImpl::AddKey(ChangeKey key) {
   return Status::Ok();
 }
 
+Status GraphChangeImpl::RemoveNodes(std::span<const NodeId> nodes) {
+  if (edges_added_ && !nodes.empty()) {
+    return Status(Code::kUsage, "nodes are removed before edges are added: begin the change with them");
+  }
+  for (const NodeId node : nodes) {
+    if (node >= before_->node_count) return NoSuchNode("nodes to be removed", node, before_->node_count);
+  }
+  cleared_.addMany(nodes.size(), nodes.data());
+  return Status::Ok();
+}
+
+// Everything that goes with the removed nodes becomes part of the change.
+Status GraphChangeImpl::ClearNodes() {
+  report_.nodes_removed = cleared_.cardinality();
+  if (cleared_.isEmpty()) return Status::Ok();
+  QUARRY_RETURN_IF_ERROR(
+      ClearRowsOf(*before_, cleared_, [this](const WriteBatch& rows) { return nodes_.Put(rows); }));
+  QUARRY_TRY(const MemoryBudget::Reservation reservation,
+             budget_.Reserve(Topology::ResidentBytes(topology()) + kReadersBytes, "edges of removed nodes"));
+  QUARRY_TRY(const std::unique_ptr<Topology> opened, OpenGrown());
+  return EdgesOf(store_.backend(), budget_, *opened, record_, cleared_, options_.progress,
+                 [this](std::span<const Edge> edges) { return Remove(edges); });
+}
+
+// The same lists, and empty ones of nodes that are added.
+Result<std::unique_ptr<Topology>> GraphChangeImpl::OpenGrown() {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
+  Snapshot grown = *snapshot;
+  const auto record = std::ranges::find(grown.topologies, record_.name, &TopologyRecord::name);
+  record->node_count += options_.nodes;
+  record->added_nodes += options_.nodes;
+  return store_.OpenTopology(grown, record_.name);
+}
+
 Result<TopologyRun> GraphChangeImpl::WriteRun(const Topology& opened, const TopologyRun& run) {
   QUARRY_TRY(const auto writer, TopologyRunWriter::Create(store_.backend(), store_.path(), topology(), run));
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
@@ -155,12 +202,7 @@ Result<std::optional<TopologyRun>> GraphChangeImpl::MakeRun() {
              budget_.Reserve(Topology::ResidentBytes(topology()) + kReadersBytes +
                                  2 * ListEdits::MemoryBytes(key_count_, key_count_, key_count_),
                              "changing edges"));
-  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
-  Snapshot grown = *snapshot;  // the same lists, and empty ones of nodes that are added
-  const auto record = std::ranges::find(grown.topologies, record_.name, &TopologyRecord::name);
-  record->node_count += options_.nodes;
-  record->added_nodes += options_.nodes;
-  QUARRY_TRY(const std::unique_ptr<Topology> opened, store_.OpenTopology(grown, record_.name));
+  QUARRY_TRY(const std::unique_ptr<Topology> opened, OpenGrown());
   const Result<TopologyRun> written = WriteRun(*opened, run);
   if (written.ok() && written->lists > 0) return std::optional(*written);
   Discard(store_.backend(), store_.path() + "/" + run.file);
@@ -171,6 +213,7 @@ Result<std::optional<TopologyRun>> GraphChangeImpl::MakeRun() {
 Result<GraphChangeReport> GraphChangeImpl::Commit() {
   const ScopedSpan span("commit a graph");
   Store::GraphCommit commit = {.topology = record_.name};
+  QUARRY_RETURN_IF_ERROR(ClearNodes());
   QUARRY_TRY(commit.run, MakeRun());
   const auto give_up = [&](const Status& why) {
     if (commit.run) Discard(store_.backend(), store_.path() + "/" + commit.run->file);
@@ -205,6 +248,19 @@ Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path, const 
                       source.edges.size());
   }
   return WithWeights(std::move(source.edges[0].reader), weights_path);
+}
+
+Status CheckChangeable(const Manifest& manifest, std::string_view topology, const std::string& path) {
+  if (!manifest.node_types.empty()) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: has types of nodes, whose nodes and edges can only be imported whole", path);
+  }
+  const TopologyRecord* const record = manifest.FindTopology(topology);
+  if (record == nullptr || record->relation_count <= 1) return Status::Ok();
+  return MakeStatus(
+      Code::kUnsupported,
+      "{}: topology \"{}\" has {} relations: edges of several relations can only be imported whole", path,
+      topology, record->relation_count);
 }
 
 template <typename Take>
@@ -248,6 +304,26 @@ Status GraphChange::RemoveAll(EdgeReader& edges) {
                  [this](std::span<const Edge> batch, std::span<const float>) { return Remove(batch); });
 }
 
+Status GraphChange::RemoveAllNodes(IntReader& nodes) {
+  const uint64_t count = manifest().node_count;
+  std::vector<int64_t> ids(kChangeBatch);
+  std::vector<NodeId> batch;
+  for (uint64_t first = 0;; first += batch.size()) {
+    QUARRY_TRY(const size_t n, nodes.Read(ids));
+    if (n == 0) return Status::Ok();
+    batch.clear();
+    for (size_t i = 0; i < n; ++i) {
+      if (ids[i] < 0 || static_cast<uint64_t>(ids[i]) >= count) {
+        return MakeStatus(Code::kInvalidArgument,
+                          "{}: node id {} is out of range; there are {} nodes, 0 to {}",
+                          nodes.Position(first + i), ids[i], count, count - 1);
+      }
+      batch.push_back(static_cast<NodeId>(ids[i]));
+    }
+    QUARRY_RETURN_IF_ERROR(RemoveNodes(batch));
+  }
+}
+
 Status GraphChange::NameAll(const std::string& path) {
   QUARRY_TRY(const std::unique_ptr<LineReader> lines, LineReader::Open(path));
   std::vector<std::string> batch;
@@ -278,19 +354,8 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
   }
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   std::shared_ptr<const Manifest> before = store.manifest();
-  const TopologyRecord* const record = before->FindTopology(options.topology);
-  if (record == nullptr) return store.OpenTopology(options.topology).status();
-  if (!before->node_types.empty()) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: has types of nodes, whose nodes and edges can only be imported whole",
-                      store.path());
-  }
-  if (record->relation_count > 1) {
-    return MakeStatus(
-        Code::kUnsupported,
-        "{}: topology \"{}\" has {} relations: edges of several relations can only be imported whole",
-        store.path(), record->name, record->relation_count);
-  }
+  if (before->FindTopology(options.topology) == nullptr) return store.OpenTopology(options.topology).status();
+  QUARRY_RETURN_IF_ERROR(CheckChangeable(*before, options.topology, store.path()));
   if (options.nodes > 0 && options.first_node.value_or(before->node_count) != before->node_count) {
     return MakeStatus(Code::kBusy, "{}: there are {} nodes, not {}: others have added some; add these behind",
                       store.path(), before->node_count, *options.first_node);

@@ -65,6 +65,11 @@ Status PiecePut::Change(const wire::PutGraph& graph, std::span<const std::byte> 
                       graph_->first_node);
   }
   if (!graph.names.empty()) QUARRY_RETURN_IF_ERROR(change_->Name(graph.names));
+  if (graph.removed_nodes > 0) {
+    std::vector<NodeId> nodes(graph.removed_nodes);
+    std::memcpy(nodes.data(), block.data() + graph.edges * graph.edge_bytes(), nodes.size() * sizeof(NodeId));
+    QUARRY_RETURN_IF_ERROR(change_->RemoveNodes(nodes));
+  }
   std::vector<Edge> edges;
   std::vector<float> weights;
   const auto number = [&](uint64_t column, uint64_t edge) {

@@ -12,7 +12,6 @@
 #include "embedding/trained_tables.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/units.h"
-#include "quarry/import/graph_change.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/storage/checkpoint.h"
 #include "quarry/storage/topology_compaction.h"
@@ -133,21 +132,8 @@ class Child {
       Tell({.kind = Message::kEdged, .number = number});
       const EdgeBatch batch = EdgeBatchOf(orders_.seed, number + 1);
       std::unique_lock<std::mutex> one_at_a_time(pieces_, std::defer_lock);
-      if (batch.node) one_at_a_time.lock();
-      const std::unique_ptr<GraphChange> change = Check(
-          GraphChange::Create(*store_, budget,
-                              {.nodes = batch.node ? uint64_t{1} : 0,
-                               .first_node = batch.node ? std::optional<uint64_t>(*batch.node) : std::nullopt,
-                               .memory_bytes = kGraphChangeBytesMin}));
-      if (batch.node) {
-        WriteBatch rows;
-        rows.Put("feature", *batch.node, Graph().Row(*batch.node));
-        rows.SetLabel(*batch.node, Graph().Label(*batch.node));
-        Check(change->Put(rows));
-      }
-      Check(change->Add(batch.added));
-      Check(change->Remove(batch.removed));
-      Check(change->Commit().status());
+      if (batch.node || batch.removed_node) one_at_a_time.lock();  // their rows are those of a large write
+      Check(CommitEdges(*store_, budget, batch));
       usleep(static_cast<useconds_t>(rng.Below(3'000)));
     }
   }

@@ -42,6 +42,10 @@ void Oracle::CheckEdges(Store& store) {
   while (edge_commits_ < found->commits) {
     const EdgeBatch batch = EdgeBatchOf(seed_, ++edge_commits_);
     edges_.Take(batch);
+    if (batch.removed_node) {
+      std::ranges::fill(rows_[*batch.removed_node], std::byte{0});
+      labels_[*batch.removed_node] = -1;
+    }
     if (!batch.node) continue;
     rows_.push_back(Graph().Row(*batch.node));
     labels_.push_back(Graph().Label(*batch.node));

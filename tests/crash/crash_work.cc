@@ -6,6 +6,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "quarry/import/graph_change.h"
+
 namespace quarry::crash {
 namespace {
 
@@ -76,7 +78,27 @@ EdgeBatch EdgeBatchOf(uint64_t seed, uint64_t number) {
     batch.added.push_back({rng.Below(Graph().nodes), node});
     batch.added.push_back({node, rng.Below(kCountingNode)});
   }
+  if (number % 4 == 2 && number > 4) {
+    batch.removed_node = static_cast<NodeId>(Graph().nodes + (number - 2) / 4 - 1);
+  }
   return batch;
+}
+
+Status CommitEdges(Store& store, MemoryBudget& budget, const EdgeBatch& batch) {
+  GraphChangeOptions options = {.memory_bytes = kGraphChangeBytesMin};
+  if (batch.node) options.nodes = 1;
+  if (batch.node) options.first_node = *batch.node;
+  QUARRY_TRY(const std::unique_ptr<GraphChange> change, GraphChange::Create(store, budget, options));
+  if (batch.node) {
+    WriteBatch rows;
+    rows.Put("feature", *batch.node, Graph().Row(*batch.node));
+    rows.SetLabel(*batch.node, Graph().Label(*batch.node));
+    QUARRY_RETURN_IF_ERROR(change->Put(rows));
+  }
+  if (batch.removed_node) QUARRY_RETURN_IF_ERROR(change->RemoveNodes({&*batch.removed_node, 1}));
+  QUARRY_RETURN_IF_ERROR(change->Add(batch.added));
+  QUARRY_RETURN_IF_ERROR(change->Remove(batch.removed));
+  return change->Commit().status();
 }
 
 EdgeLists::EdgeLists() : lists_(Graph().nodes) {
@@ -85,6 +107,10 @@ EdgeLists::EdgeLists() : lists_(Graph().nodes) {
 
 void EdgeLists::Take(const EdgeBatch& batch) {
   if (batch.node) lists_.resize(*batch.node + 1);
+  if (batch.removed_node) {
+    lists_[*batch.removed_node].clear();
+    for (auto& list : lists_) list.erase(*batch.removed_node);
+  }
   for (const Edge& edge : batch.removed) lists_[edge.destination].erase(static_cast<NodeId>(edge.source));
   for (const Edge& edge : batch.added) lists_[edge.destination].insert(static_cast<NodeId>(edge.source));
 }

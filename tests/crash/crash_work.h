@@ -84,12 +84,13 @@ WriterBatch BatchOf(uint64_t seed, uint64_t writer, uint64_t number);
 
 // The number-th commit of edges; what is removed goes first. Each adds one more edge from the last node to itself, whose
 // list nothing else changes, so that the graph tells how many there were. Every fourth adds a node, too, with the row and
-// the label that Graph() has of its number, and edges from and to it.
+// the label that Graph() has of its number, and edges from and to it; the second one after it removes that node.
 struct EdgeBatch {
   std::vector<Edge> removed, added;
-  std::optional<NodeId> node;
+  std::optional<NodeId> node, removed_node;
 };
 EdgeBatch EdgeBatchOf(uint64_t seed, uint64_t number);
+Status CommitEdges(Store& store, MemoryBudget& budget, const EdgeBatch& batch);
 inline constexpr NodeId kCountingNode = 249;
 
 // The in-neighbors of each node after so many commits of edges.

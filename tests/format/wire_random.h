@@ -194,7 +194,8 @@ class RandomMessage {
     m.edges = Below(50);
     m.remove = Flip();
     m.weighted = !m.remove && Flip();
-    m.block = SomeBulk(m.edges * (m.weighted ? 12 : 8));
+    m.removed_nodes = Below(20);
+    m.block = SomeBulk(m.edges * m.edge_bytes() + m.removed_nodes * sizeof(NodeId));
   }
   void Fill(SaveTraining& m) {
     const uint64_t bytes = 1 + Below(300);

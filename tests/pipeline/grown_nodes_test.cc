@@ -137,7 +137,26 @@ class GrownNodes : public testing::Test {
     store_ = std::move(store).value();
   }
 
-  // Nodes with some of what nodes can have, edges among all nodes, and a row of an old one: one commit.
+  // Some nodes that were there.
+  std::set<uint64_t> SomeToGo() {
+    std::set<uint64_t> gone;
+    for (uint64_t i = rng_.Below(3) == 0 ? 1 + rng_.Below(4) : 0; i > 0; --i) {
+      gone.insert(rng_.Below(model_->nodes()));
+    }
+    return gone;
+  }
+  void Clear(const std::set<uint64_t>& gone) {
+    for (const uint64_t node : gone) {
+      std::ranges::fill(model_->rows[node], 0.0f);
+      model_->labels[node] = -1;
+      model_->splits[node] = static_cast<uint8_t>(Split::kNone);
+    }
+    std::erase_if(model_->edges, [&](const auto& edge) {
+      return gone.contains(edge.first.first) || gone.contains(edge.first.second);
+    });
+  }
+
+  // Nodes with some of what nodes can have, edges among all nodes, and a row of an old one; other nodes go: one commit.
   void Grow(uint64_t nodes) {
     auto change =
         GraphChange::Create(*store_, budget_, {.nodes = nodes, .memory_bytes = kGraphChangeBytesMin});
@@ -146,6 +165,9 @@ class GrownNodes : public testing::Test {
     const bool with_rows = rng_.Below(3) > 0, with_labels = rng_.Below(3) > 0;
     const auto split = static_cast<Split>(rng_.Below(4));
     const uint64_t first = model_->nodes();
+    const std::set<uint64_t> gone = SomeToGo();
+    const std::vector<NodeId> ids(gone.begin(), gone.end());
+    ASSERT_OK((*change)->RemoveNodes(ids));
     for (uint64_t i = 0; i < nodes; ++i) {
       std::vector<float> row(model_->dim, 0.0f);
       for (float& value : row) value = with_rows ? static_cast<float>(rng_.Below(1000)) : 0.0f;
@@ -179,14 +201,19 @@ class GrownNodes : public testing::Test {
       const auto node = [&] {
         return nodes > 0 && rng_.Below(2) == 0 ? first + rng_.Below(nodes) : rng_.Below(model_->nodes());
       };
-      added.push_back({node(), node()});
+      const Edge edge{node(), node()};
+      if (gone.contains(edge.source) || gone.contains(edge.destination)) continue;
+      added.push_back(edge);
       ++model_->edges[{added.back().destination, added.back().source}];
     }
     ASSERT_OK((*change)->Remove(removed));
     ASSERT_OK((*change)->Add(added));
     const auto done = (*change)->Commit();
     ASSERT_OK(done);
+    Clear(gone);
     EXPECT_EQ(done->nodes_added, nodes);
+    EXPECT_EQ(done->nodes_removed, gone.size());
+    EXPECT_EQ(done->edge_count, model_->AllEdges().size());
     EXPECT_EQ(done->node_count, model_->nodes());
     if (nodes > 0) {
       EXPECT_EQ(done->first_node, first);
@@ -496,6 +523,61 @@ TEST_F(GrownNodes, WhatIsNotCommittedIsForgotten) {
   EXPECT_EQ(begin(1)->Name(std::vector<std::string>{"x"}).code(), Code::kUnsupported);
   ASSERT_NO_FATAL_FAILURE(Grow(3));
   ASSERT_NO_FATAL_FAILURE(CheckAll());
+}
+
+TEST_F(GrownNodes, RemovedOnesKeepTheirIdsAndNobodyGetsThem) {
+  ASSERT_NO_FATAL_FAILURE(Make(6, false, 9));
+  const auto begin = [&](uint64_t nodes) {
+    return GraphChange::Create(*store_, budget_, {.nodes = nodes, .memory_bytes = kGraphChangeBytesMin})
+        .value();
+  };
+  const uint64_t last = model_->nodes() - 1;
+  ASSERT_NO_FATAL_FAILURE(Hold());
+  {
+    const auto change = begin(1);
+    const NodeId beyond[] = {3, static_cast<NodeId>(last + 1)};
+    EXPECT_EQ(change->RemoveNodes(beyond).code(), Code::kInvalidArgument) << "it comes with the change";
+  }
+  {
+    const auto change = begin(0);
+    VectorIntReader ids({3, -1});
+    const Status refused = change->RemoveAllNodes(ids);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("value 1: node id -1"));
+  }
+  {
+    const auto change = begin(0);
+    const NodeId twice[] = {static_cast<NodeId>(last), static_cast<NodeId>(last)};
+    ASSERT_OK(change->RemoveNodes(twice));
+    EXPECT_EQ(change->Add(std::vector<Edge>{{0, last}}).code(), Code::kInvalidArgument);
+  }
+  {
+    const auto change = begin(0);
+    ASSERT_OK(change->Add(std::vector<Edge>{{0, last}}));
+    const NodeId late[] = {static_cast<NodeId>(last)};
+    EXPECT_EQ(change->RemoveNodes(late).code(), Code::kUsage);
+  }
+  ASSERT_NO_FATAL_FAILURE(CheckAll());
+  {
+    const auto change = begin(0);
+    VectorIntReader ids({static_cast<int64_t>(last), static_cast<int64_t>(last)});
+    ASSERT_OK(change->RemoveAllNodes(ids));
+    const auto done = change->Commit();
+    ASSERT_OK(done);
+    EXPECT_EQ(done->nodes_removed, 1u);
+    EXPECT_EQ(done->node_count, last + 1);
+  }
+  Clear({last});
+  ASSERT_NO_FATAL_FAILURE(CheckAll());
+  const auto added = begin(1)->Commit();
+  ASSERT_OK(added);
+  EXPECT_EQ(added->first_node, last + 1) << "not the id that was given back";
+  model_->Append(std::vector<float>(6, 0.0f), -1, Split::kNone);
+  ASSERT_NO_FATAL_FAILURE(CheckAll());
+  ASSERT_NO_FATAL_FAILURE(Open());
+  ASSERT_NO_FATAL_FAILURE(Compact(/*all=*/true));
+  ASSERT_NO_FATAL_FAILURE(CheckAll());
+  ASSERT_NO_FATAL_FAILURE(CheckEqualsImport());
 }
 
 TEST_F(GrownNodes, HaveNamesWhereNodesHaveSome) {

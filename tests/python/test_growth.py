@@ -23,6 +23,13 @@ class Model:
             self.splits[graph[name]] = number
         self.edges = collections.Counter(map(tuple, graph["edges"].T.tolist()))
 
+    def remove_nodes(self, ids):
+        """How many edges went with them."""
+        gone = [edge for edge in self.edges if ids & set(edge)]
+        for node in ids:
+            self.x[node], self.labels[node], self.splits[node] = 0, -1, 0
+        return sum(self.edges.pop(edge) for edge in gone)
+
     def all_edges(self):
         """By destination, then source, as the database has them."""
         return np.array(sorted(self.edges.elements(), key=lambda edge: (edge[1], edge[0])), np.int64).reshape(-1, 2).T
@@ -81,6 +88,11 @@ class GrowthTest(DatabaseTest):
                     done = self.db.add_edges(edges)
                     self.assertEqual((done["added"], done["nodes"]), (edges.shape[1], first))
                     model.edges.update(map(tuple, edges.T.tolist()))
+                if step % 2 == 1:
+                    ids = rng.integers(0, len(model.x), 2)
+                    done = self.db.remove_nodes(ids)
+                    gone = model.remove_nodes(set(ids.tolist()))
+                    self.assertEqual((done["nodes_removed"], done["removed"]), (len(set(ids.tolist())), gone))
                 if step % 4 == 3:
                     self.db.compact()
                 self.check(model)
@@ -119,6 +131,8 @@ class GrowthTest(DatabaseTest):
             (quarry.InvalidArgument, lambda: self.db.add_nodes(count=1, edges=[[0], [NODES + 1]])),
             (quarry.Unsupported, lambda: self.db.add_nodes(count=1, names=["a"])),
             (quarry.NotFound, lambda: self.db.add_edges([[0], [1]], topology="other")),
+            (quarry.InvalidArgument, lambda: self.db.remove_nodes([0, NODES])),
+            (quarry.InvalidArgument, lambda: self.db.remove_nodes([-1])),
         ):
             with self.assertRaises(error):
                 call()
@@ -197,14 +211,23 @@ class CommandTest(DatabaseTest):
             self.assertEqual(done[0], code, done)
             self.assertIn(expected, done[2])
         self.assertEqual(self.run_quarry("remove", self.path, "--edges", self.folder / "e.npy")[0], 0)
+        np.save(self.folder / "ids.npy", np.array([NODES + 1, NODES + 1]))
+        np.save(self.folder / "far.npy", np.array([0, NODES + 5]))
+        code, out, error = self.run_quarry("remove", self.path, "--nodes", self.folder / "ids.npy")
+        self.assertEqual((code, error), (0, ""))
+        self.assertRegex(out, r"1 node removed\n0 edges added and 0 removed as \d+ ")
+        code, _, error = self.run_quarry("remove", self.path, "--nodes", self.folder / "far.npy")
+        self.assertEqual(code, 1)
+        self.assertRegex(error, rf"far.npy.*: node id {NODES + 5} is out of range")
+        self.assertEqual(self.run_quarry("remove", self.path)[0], 2)
         self.assertEqual(self.run_quarry("verify", self.path)[0], 0)
         self.assertRegex(self.run_quarry("info", self.path)[1], rf"nodes +{NODES + 5}; 5 of them added\n")
         self.assertEqual(self.run_quarry("compact", self.path)[0], 0)
         self.assertRegex(self.run_quarry("info", self.path)[1], rf"nodes +{NODES + 5}\n")
         with quarry.open(self.path) as db:
-            np.testing.assert_array_equal(db["feature"][NODES:], [[1] * DIM] * 3 + [[0] * DIM] * 2)
-            np.testing.assert_array_equal(db["label"][NODES:], [0, 1, 2, -1, -1])
-            self.assertEqual(set(db.split("train")) & {NODES, NODES + 1, NODES + 2}, {NODES, NODES + 1, NODES + 2})
+            np.testing.assert_array_equal(db["feature"][NODES:], [[1] * DIM, [0] * DIM, [1] * DIM] + [[0] * DIM] * 2)
+            np.testing.assert_array_equal(db["label"][NODES:], [0, -1, 2, -1, -1])
+            self.assertEqual(set(db.split("train")) & {NODES, NODES + 1, NODES + 2}, {NODES, NODES + 2})
 
 
 if __name__ == "__main__":

@@ -77,6 +77,12 @@ class EdgeMap {
       if (shape_.undirected) edges_.erase({from, to});
     }
   }
+  void RemoveNodes(std::span<const NodeId> nodes) {
+    std::erase_if(edges_, [&](const auto& edge) {
+      return std::ranges::any_of(
+          nodes, [&](NodeId node) { return edge.first.first == node || edge.first.second == node; });
+    });
+  }
   NeighborLists Lists(Adjacency side, uint64_t nodes) const {
     std::map<std::pair<NodeId, NodeId>, std::vector<float>> sorted;
     for (const auto& [ends, weights] : edges_) {
@@ -160,6 +166,14 @@ class GrownGraph : public testing::Test {
     }
     return given;
   }
+  // Those with many edges among them.
+  std::vector<NodeId> SomeNodes() {
+    std::vector<NodeId> nodes;
+    for (uint64_t i = 1 + rng_.Below(4); i > 0; --i) {
+      nodes.push_back(static_cast<NodeId>(rng_.Below(3) == 0 ? rng_.Below(6) : rng_.Below(kRows.nodes)));
+    }
+    return nodes;
+  }
   // Half of them are there.
   Given SomeToRemove(size_t count) {
     Given given = SomeEdges(count / 2);
@@ -170,14 +184,16 @@ class GrownGraph : public testing::Test {
     }
     return given;
   }
-  GraphChangeReport Change(const Given& removed, const Given& added) {
+  GraphChangeReport Change(const Given& removed, const Given& added, const std::vector<NodeId>& nodes = {}) {
     auto change = GraphChange::Create(*store_, budget_, {.memory_bytes = kGraphChangeBytesMin});
     EXPECT_OK(change);
+    EXPECT_OK((*change)->RemoveNodes(nodes));
     EXPECT_OK((*change)->Add(added.edges, added.weights));
     EXPECT_OK((*change)->Remove(removed.edges));
     const auto done = (*change)->Commit();
     EXPECT_OK(done);
     edges_->Remove(removed);
+    edges_->RemoveNodes(nodes);
     edges_->Add(added);
     return *done;
   }
@@ -323,11 +339,14 @@ TEST_F(GrownGraph, IsTheGraphOfItsEdgesWhateverCameAndWent) {
       if (kind < 5) {
         const Given added = kind == 1 ? Given() : SomeEdges(1 + rng_.Below(60));
         const Given removed = kind == 0 ? Given() : SomeToRemove(1 + rng_.Below(60));
-        const GraphChangeReport done = Change(removed, added);
-        if (done.added + done.removed > 0) {
+        const std::vector<NodeId> nodes = kind == 1 ? SomeNodes() : std::vector<NodeId>();
+        const GraphChangeReport done = Change(removed, added, nodes);
+        EXPECT_EQ(done.nodes_removed, std::set(nodes.begin(), nodes.end()).size());
+        if (done.added + done.removed + done.nodes_removed > 0) {
           EXPECT_GT(done.timestamp, last);
           last = done.timestamp;
         }
+        for (const NodeId node : nodes) rows[node] = 0;
         EXPECT_LE(done.runs, kTopologyRunsMax);
       } else if (kind == 5) {
         const uint64_t row = rng_.Below(kRows.nodes);

@@ -124,6 +124,20 @@ TEST_F(ExtensionTest, ATransactionIsOneCommitOrNone) {
   EXPECT_EQ(RunShell(Create("g") + "SELECT label FROM nodes WHERE id = 1;\n"), "22\n");
 }
 
+TEST_F(ExtensionTest, TheGraphGrowsStatementByStatement) {
+  SqlStore plain{testing_util::TinyGraph{.nodes = 20, .dim = 1}};  // TenNodes' graph is imported whole
+  plain.CloseStore();
+  const std::string out =
+      RunShell("CREATE VIRTUAL TABLE g USING quarry('" + plain.path() + "', write);\n" +
+               "INSERT INTO nodes (label) VALUES (7);\nINSERT INTO nodes (label) VALUES (8);\nSELECT "
+               "last_insert_rowid();\n"
+               "INSERT OR REPLACE INTO features (id, feature) VALUES (21, vec_from_json('[5]'));\n"
+               "INSERT INTO edges (src, dst) VALUES (20, 21), (21, 20);\nDELETE FROM edges WHERE src = 21;\n"
+               "SELECT id, label, vec_to_json(feature) FROM nodes JOIN features USING (id) WHERE id > 19;\n"
+               "SELECT src, dst FROM edges WHERE src > 19 OR dst > 19;\n");
+  EXPECT_EQ(out, "21\n20|7|[0]\n21|8|[5]\n20|21\n");
+}
+
 TEST_F(ExtensionTest, ALaterSessionHasTheTableAndThenTheOthers) {
   const std::string file = folder_.path() + "/notes.sqlite";
   EXPECT_EQ(

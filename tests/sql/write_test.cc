@@ -125,10 +125,10 @@ TEST_F(SqlWriteTest, RefusesWhatATableCannotHold) {
       {"INSERT OR REPLACE INTO features VALUES (1, 'label', zeroblob(16), 4, 0)",
        "no table of floats \"label\""},
       {"INSERT INTO features (id, feature) VALUES (1, zeroblob(16))", "INSERT OR REPLACE"},
-      {"INSERT OR REPLACE INTO nodes (id, label) VALUES (1, 1)", "rows of nodes cannot be inserted"},
+      {"INSERT OR REPLACE INTO nodes (id, label) VALUES (1, 1)", "can only be imported whole"},
       {"DELETE FROM nodes WHERE id = 1", "rows of nodes cannot be deleted"},
       {"DELETE FROM features WHERE id = 1", "rows of features cannot be deleted"},
-      {"UPDATE edges SET relation = 1", "table edges may not be modified"},
+      {"UPDATE edges SET relation = 1", "relation of an edge cannot be set"},
       {"UPDATE files SET bytes = 1", "table files may not be modified"},
   };
   for (const auto& [text, error] : cases) {

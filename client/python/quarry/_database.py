@@ -541,6 +541,14 @@ class Database:
         """Removes edges, with all their parallel copies, in one commit; one that is not there is counted ("absent")."""
         return self._change(np.empty(0, np.uint64), [], [], edges, None, topology, remove=True)
 
+    def remove_nodes(self, ids: Any, *, topology: str = "graph") -> dict[str, int]:
+        """Removes nodes in one commit: all their edges go, their label is -1 and their split none from then on, and their
+        rows read as zeros, so that nobody draws them or trains on them. An id stays that of a node without edges, and no
+        added node gets it; rows that are put, or edges that are added, make it a node again. "nodes_removed" counts them,
+        "removed" their edges. Streams and loaders that are open keep the graph that they have."""
+        removed = ids_of(np.asarray(ids), self.num_nodes, "nodes").reshape(-1)
+        return self._change(np.empty(0, np.uint64), [], [], None, None, topology, removed=removed)
+
     def _change(
         self,
         ids: npt.NDArray[np.uint64],
@@ -550,10 +558,12 @@ class Database:
         weights: Any,
         topology: str,
         remove: bool = False,
+        removed: npt.NDArray[np.uint32] | None = None,
     ) -> dict[str, int]:
         ends = _pairs_of(np.empty((2, 0), np.uint32) if edges is None else edges, self.num_nodes + len(ids))
         values = None if weights is None else np.ascontiguousarray(weights, np.float32).reshape(-1)
-        done = self._store.change_graph(topology, ids, tables, names, ends, values, remove)
+        gone = np.empty(0, np.uint32) if removed is None else removed
+        done = self._store.change_graph(topology, ids, tables, names, ends, values, remove, gone)
         self._shared.clear()  # whoever opens a loader now wants the new graph
         return done
 

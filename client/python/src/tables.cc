@@ -117,12 +117,13 @@ uint64_t Put(const Store& store, const PutIds& ids, const PutTables& tables, boo
 }
 
 using Ends = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using RemovedNodes = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Nodes `ids`, which follow the last one, with rows of them, and edges: what became of the graph, by name.
 nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutIds& ids,
                      const PutTables& tables, const std::vector<std::string>& names, const Ends& edges,
-                     const std::optional<Weights>& weights, bool remove) {
+                     const std::optional<Weights>& weights, bool remove, const RemovedNodes& removed) {
   if (edges.shape(0) != 2) throw Failure{QUARRY_USAGE, "edges are two rows: sources and destinations"};
   if (weights && weights->size() != edges.shape(1)) {
     throw Failure{QUARRY_USAGE, std::to_string(weights->size()) + " weights for " +
@@ -143,6 +144,8 @@ nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutI
   change.weights = weights ? weights->data() : nullptr;
   change.edge_count = edges.shape(1);
   change.remove = remove ? 1 : 0;
+  change.removed_nodes = removed.data();
+  change.removed_node_count = removed.size();
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_graph_changed done{};
@@ -158,6 +161,7 @@ nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutI
   out["absent"] = done.absent;
   out["first_node"] = done.first_node;
   out["nodes_added"] = done.nodes_added;
+  out["nodes_removed"] = done.nodes_removed;
   out["nodes"] = done.node_count;
   out["edges"] = done.edge_count;
   out["runs"] = done.runs;
@@ -246,7 +250,8 @@ nb::class_<Store> BindTables(nb::module_& module) {
            nb::arg("element_type"), nb::arg("out"), nb::arg("row_bytes"))
       .def("put", Put, nb::arg("ids"), nb::arg("tables"), nb::arg("sync"))
       .def("change_graph", ChangeGraph, nb::arg("topology"), nb::arg("ids"), nb::arg("tables"),
-           nb::arg("names"), nb::arg("edges"), nb::arg("weights").none(), nb::arg("remove"))
+           nb::arg("names"), nb::arg("edges"), nb::arg("weights").none(), nb::arg("remove"),
+           nb::arg("removed"))
       .def("take_snapshot", TakeSnapshot)
       .def("read_edges", ReadEdges, nb::arg("topology"), nb::arg("first"), nb::arg("out"));
   return store;

@@ -91,7 +91,7 @@ struct quarry_put_rows {
 /* Visible together, under the timestamp that is set; on disk by then, if `sync`. */
 int quarry_put(quarry_store* store, const struct quarry_put_rows* tables, size_t table_count, int sync,
                uint64_t* timestamp);
-/* Since version 1.10: nodes and edges that come, or edges that go. Zeros: nothing of it. */
+/* Since version 1.10: nodes and edges that come or go. Zeros: nothing of it. */
 struct quarry_graph_change {
   size_t size;          /* sizeof(struct quarry_graph_change) */
   const char* topology; /* null: "graph" */
@@ -105,6 +105,9 @@ struct quarry_graph_change {
   const float* weights;                   /* null: 1 each, where edges have weights */
   size_t edge_count;
   int remove; /* the edges go */
+  /* Nodes that go, with all edges of the topology, label and split, and rows that read as zeros; their ids stay. */
+  const uint32_t* removed_nodes;
+  size_t removed_node_count;
 };
 struct quarry_graph_changed {
   uint64_t timestamp;
@@ -113,6 +116,7 @@ struct quarry_graph_changed {
   uint64_t first_node, nodes_added;
   uint64_t node_count, edge_count; /* afterwards */
   uint64_t runs;                   /* of the topology afterwards */
+  uint64_t nodes_removed;
 };
 /* One commit of all of it, with rows of nodes that are there or are added; on disk when it returns. `changed` may be
  * null. */

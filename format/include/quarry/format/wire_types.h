@@ -25,19 +25,20 @@ using NodeIds = std::variant<std::vector<NodeId>, Range>;
 using RowIds = std::variant<std::vector<uint64_t>, Range>;
 
 // What a peer can do, as bits; bits that the other does not know are ignored.
-inline constexpr uint64_t kSharedMemory = 1;  // maps regions
-inline constexpr uint64_t kInline = 2;        // takes bulk data in messages
-inline constexpr uint64_t kTrainings = 4;     // SaveTraining, ReadTraining, ReadEdges
-inline constexpr uint64_t kSql = 8;           // OpenSql, CloseSql, Query, Fetch, CloseQuery
-inline constexpr uint64_t kPutPieces = 16;    // Put::piece, ForgetPut
-inline constexpr uint64_t kMaintenance = 32;  // Maintain, ReadManifest
-inline constexpr uint64_t kSamplers = 64;     // LiveSpec::sampler, batchDependency, weighted
-inline constexpr uint64_t kPutGraph = 128;    // Put::graph
-inline constexpr uint64_t kOwnIds = 256;      // batches of parts name nodes as the database does
-inline constexpr uint64_t kRanks = 512;       // BuildLayout::ranks, rankPartitioning
+inline constexpr uint64_t kSharedMemory = 1;    // maps regions
+inline constexpr uint64_t kInline = 2;          // takes bulk data in messages
+inline constexpr uint64_t kTrainings = 4;       // SaveTraining, ReadTraining, ReadEdges
+inline constexpr uint64_t kSql = 8;             // OpenSql, CloseSql, Query, Fetch, CloseQuery
+inline constexpr uint64_t kPutPieces = 16;      // Put::piece, ForgetPut
+inline constexpr uint64_t kMaintenance = 32;    // Maintain, ReadManifest
+inline constexpr uint64_t kSamplers = 64;       // LiveSpec::sampler, batchDependency, weighted
+inline constexpr uint64_t kPutGraph = 128;      // Put::graph
+inline constexpr uint64_t kOwnIds = 256;        // batches of parts name nodes as the database does
+inline constexpr uint64_t kRanks = 512;         // BuildLayout::ranks, rankPartitioning
+inline constexpr uint64_t kRemoveNodes = 1024;  // PutGraph::removed_nodes
 // What every client and server of this version can do; the others depend on what they were built or opened with.
 inline constexpr uint64_t kOfThisVersion =
-    kTrainings | kPutPieces | kMaintenance | kSamplers | kPutGraph | kOwnIds | kRanks;
+    kTrainings | kPutPieces | kMaintenance | kSamplers | kPutGraph | kOwnIds | kRanks | kRemoveNodes;
 
 // Bytes that stay as they are until the client releases them. range.region 0: they lie in no region that the
 // client has mapped, and are read with ReadLease.

@@ -42,11 +42,14 @@ struct PutGraph {
   uint64_t first_node = 0;         // of those that are added: the node count so far
   uint64_t nodes = 0;              // that are added
   std::vector<std::string> names;  // of the next of them, where nodes have names
-  // Edges, as uint32: all sources, all destinations, and with `weighted` all weights, as float32.
+  // Edges, as uint32: all sources, all destinations, and with `weighted` all weights, as float32. Behind them in the block
+  // lie the nodes that are removed, as uint32, before edges are added.
   uint64_t edges = 0;
   bool weighted = false;
   bool remove = false;  // they go; those go before any come
   Bulk block;
+  uint64_t removed_nodes = 0;
+  uint64_t edge_bytes() const { return weighted ? 12 : 8; }  // of each
   bool operator==(const PutGraph&) const = default;
 };
 
@@ -62,6 +65,7 @@ struct GraphChanged {
   uint64_t node_count = 0;  // afterwards
   uint64_t edge_count = 0;  // of the topology afterwards
   uint64_t runs = 0;        // of the topology afterwards
+  uint64_t nodes_removed = 0;
   bool operator==(const GraphChanged&) const = default;
 };
 

@@ -12,9 +12,9 @@
 //
 // Texts and blobs may have at most 64 MiB. Tables that a statement creates lie in memory and go with the
 // connection. A statement sees one snapshot, and so do all statements between BEGIN and COMMIT: the one that
-// the first of them took, and what they wrote themselves. What a transaction writes is one WriteBatch,
-// committed by COMMIT, under one timestamp. It replaces what others have written to the same rows since the
-// snapshot.
+// the first of them took, and what they wrote themselves. What a transaction writes is one commit, by
+// COMMIT, under one timestamp: of rows, which its statements see, and of nodes and edges that come and go
+// (GraphChange), which they do not. It replaces what others have written to the same rows since the snapshot.
 //
 // Connection and Rows belong to one thread; any number of connections may be open, whoever writes to the store
 // meanwhile. Store and budget outlive them, Rows must be gone before their connection. What only reads changes
@@ -49,7 +49,7 @@ namespace quarry::sql {
 using Value = std::variant<std::monostate, int64_t, double, std::string, std::vector<std::byte>>;
 
 struct ConnectionOptions {
-  bool write = false;               // UPDATE and INSERT OR REPLACE reach the database
+  bool write = false;               // UPDATE, INSERT and DELETE reach the database
   double timeout_seconds = 0;       // for one statement, from its first row on; 0 = none
   std::function<bool()> cancelled;  // asked now and then while a statement runs; may be empty
   bool served = false;              // for a stranger: no PRAGMA sets anything, here or in the process

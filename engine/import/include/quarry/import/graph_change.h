@@ -1,5 +1,4 @@
-// GraphChange: nodes and edges that are added to a graph, edges that are removed from it, and rows that go with them, as
-// one commit.
+// GraphChange: nodes and edges that are added to a graph and removed from it, and rows that go with them, as one commit.
 //
 // Nodes come behind the last one, and are there for the calls that follow: options.nodes says how many. Their rows are put
 // as those of any node; where none is, features are zeros, the label is -1 and the split none. Where nodes have names, each
@@ -14,6 +13,10 @@
 // removed edge goes with all its parallel copies, and one that is not there is counted. In an undirected topology the
 // reverse of each goes and comes, too. Lists stay as an import of all the edges has them.
 //
+// A node that is removed loses its edges, its label and its split, and its rows read as zeros: no sampler draws it and no
+// epoch trains on it. Its id stays that of a node without edges, and no added node gets it; whoever puts rows of it, or adds
+// edges to it later, makes it a node again.
+//
 // Owned and used by one thread; after an error only its destructor may be called, which forgets all of it.
 #pragma once
 
@@ -22,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/progress.h"
@@ -36,6 +40,9 @@ namespace quarry {
 // Opens a file of edges (OpenDataset) that has one list of them, with the weights of a file where weights_path names one.
 Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path,
                                                  const std::string& weights_path = "");
+
+// kUnsupported where the nodes and edges of the topology, or of the database at `path`, can only be imported whole.
+Status CheckChangeable(const Manifest& manifest, std::string_view topology, const std::string& path);
 
 struct GraphChangeOptions {
   std::string topology = "graph";
@@ -59,14 +66,18 @@ class GraphChange {
   // not there, and for weights where the topology has none.
   virtual Status Add(std::span<const Edge> edges, std::span<const float> weights = {}) = 0;
   virtual Status Remove(std::span<const Edge> edges) = 0;
+  // Nodes that there were before the change; kInvalidArgument for others, and then for edges to be added that lead to them
+  // or from them. The same one twice is one. kUsage once edges were added.
+  virtual Status RemoveNodes(std::span<const NodeId> nodes) = 0;
   // As Store::Write has them; of two writes to a row the later one counts.
   virtual Status Put(const WriteBatch& rows) = 0;
   // Names of the next of the added nodes. kInvalidArgument for a name that there is, or that comes twice; kUnsupported where
   // nodes have none.
   virtual Status Name(std::span<const std::string> names) = 0;
-  // All edges of a source, all names of a file of text with one on each line; kInvalidArgument names the place.
+  // All edges or nodes of a source, all names of a file of text with one on each line; kInvalidArgument names the place.
   Status AddAll(EdgeReader& edges);
   Status RemoveAll(EdgeReader& edges);
+  Status RemoveAllNodes(IntReader& nodes);
   Status NameAll(const std::string& path);
   // Durable when it returns. Nothing is committed where nothing changes: the timestamp is then that of the last
   // commit of edges. More runs than kTopologyRunsMax are merged. kCancelled, kNoSpace, kCorruption; kInvalidArgument when a sum of

@@ -36,7 +36,7 @@ class PiecePut {
   // The database as it will be: what rows are checked against.
   const Manifest& manifest() const;
   Status Add(const WriteBatch& rows);
-  // Names, and edges, which are `block`. kUsage when the first piece said nothing of the graph, or other things.
+  // Names, and edges and removed nodes, which are `block`. kUsage when the first piece said nothing of the graph, or other things.
   Status Change(const wire::PutGraph& graph, std::span<const std::byte> block);
   // For rows alone it has a timestamp and nothing else. Call it once.
   Result<wire::GraphChanged> Commit();
