@@ -45,7 +45,8 @@ class TopologyFold {
         files_(record),
         done_(done),
         progress_(progress),
-        piece_bytes_(std::min(EdgeColumnScanner::kPieceBytes, pace.piece_bytes)),
+        piece_bytes_(
+            std::clamp(RoundDown(pace.piece_bytes, kPageBytes), kPageBytes, EdgeColumnScanner::kPieceBytes)),
         sync_bytes_(pace.SyncBytes(record.file_bytes)) {}
 
   Result<uint64_t> Write() {
