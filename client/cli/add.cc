@@ -6,10 +6,13 @@
 #include "opened_store.h"
 #include "option_values.h"
 #include "print_json.h"
+#include "quarry/base/log.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/import/graph_change.h"
 #include "quarry/import/put.h"
+#include "quarry/layout/cost_model.h"
+#include "quarry/storage/runs_price.h"
 #include "remote_change.h"
 
 namespace quarry::cli {
@@ -23,6 +26,7 @@ struct ChangeArguments {
   SourceHints hints;
   PutOptions put;
   GraphChangeOptions options;
+  double auto_compact = 0;  // times that sampling may be slower; 0: never
   bool remove = false;
   bool json = false;
 };
@@ -76,6 +80,33 @@ Status TakeNodes(const ChangeArguments& arguments, const ChangeSource& source, G
   return arguments.names.empty() ? Status::Ok() : change.NameAll(arguments.names);
 }
 
+// Folds the runs where they slow sampling down beyond the bound. The change is committed by then.
+Status FoldBeyond(client::Store& store, const ChangeArguments& arguments, GraphChangeReport& done) {
+  if (arguments.auto_compact == 0) return Status::Ok();
+  QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.database));
+  const std::string& name = arguments.options.topology;
+  const TopologyRecord* const topology = manifest.FindTopology(name);
+  if (topology == nullptr || !PaysToFold(*topology, DeviceOf(manifest), arguments.auto_compact))
+    return Status::Ok();
+  ProgressBar bar;
+  const auto report = store.Maintain(wire::CompactTable{.table = name, .topology = true},
+                                     bar.AsFunction("the graph is as it was committed"));
+  bar.Clear();
+  if (!report.ok()) {
+    return MakeStatus(report.status().code(),
+                      "the change is committed, as {}; compacting topology \"{}\": {}", done.timestamp, name,
+                      report.status().message());
+  }
+  const Figures figures(*report);
+  QUARRY_TRY(const Manifest after, ManifestOf(store, arguments.database));
+  const TopologyRecord* const left =
+      after.FindTopology(name);  // what came since an interrupted fold began stays
+  done.runs = left == nullptr ? 0 : left->runs.size();
+  LogInfo("topology {}: {} runs of edges were folded in {:.2f} s", name, figures.Count("runs"),
+          figures.Real("seconds"));
+  return Status::Ok();
+}
+
 Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.database, arguments.memory));
   QUARRY_TRY(const ChangeSource source, OpenSource(arguments));
@@ -94,6 +125,7 @@ Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   };
   Result<GraphChangeReport> done = change();
   bar.Clear();
+  if (done.ok()) QUARRY_RETURN_IF_ERROR(FoldBeyond(*store, arguments, *done));
   return done;
 }
 
@@ -167,6 +199,7 @@ std::shared_ptr<ChangeArguments> AddEdgeOptions(CLI::App* verb, Action& action) 
   verb->add_option("--sort-memory", arguments->sort_memory,
                    "part of it that edges are sorted in; a server takes what it has")
       ->capture_default_str();
+  AddGraphAutoCompact(verb, arguments->auto_compact, "afterwards");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->callback([arguments, &action] { action = [arguments] { return RunChange(*arguments); }; });
   return arguments;

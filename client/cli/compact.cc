@@ -59,6 +59,7 @@ Json TopologyJson(const std::string& path, const std::string& topology, const Fi
           {"edges_added", report.Count("edges_added")},
           {"edges_removed", report.Count("edges_removed")},
           {"edges", report.Count("edges")},
+          {"resumed_edges", report.Count("resumed_edges")},
           {"bytes", report.Count("bytes")},
           {"timestamp", report.Count("timestamp")},
           {"generation", report.Count("generation")},
@@ -74,6 +75,7 @@ void PrintTopology(const std::string& topology, const Figures& report, bool dry_
         Counted(report.Count("edges_added"), "edge"), report.Count("edges_removed"),
         Counted(report.Count("runs"), "run"), FormatBytes(report.Count("bytes")),
         dry_run ? "would be" : "were", "written", report.Count("generation"));
+  if (const uint64_t edges = report.Count("resumed_edges"); edges > 0) Print(", resumed at edge {}", edges);
   if (!dry_run) {
     const double seconds = report.Real("seconds");
     Print(" in {:.2f} s, {}", seconds, FormatRate(report.Real("bytes"), seconds));
@@ -140,9 +142,9 @@ void AddCompact(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");
   verb->add_flag("--json", arguments->json, "JSON on stdout");
   verb->footer(
-      "Interrupted, it leaves the database as it was, and the next one goes on where it was (edges begin\n"
-      "anew). Layouts stay\n"
-      "valid: rows that changed since they were packed are read from the new file; `quarry layout rebuild`\n"
+      "Interrupted, it leaves the database as it was, and the next one goes on where it was. Layouts\n"
+      "stay valid: rows that changed since they were packed are read from the new file; `quarry layout "
+      "rebuild`\n"
       "packs them again.\n"
       "Example: quarry compact db/ --dry-run");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });

@@ -47,6 +47,14 @@ void PrintRecord(const LayoutRecord& record) {
   Print("  built in   {:.1f} s, {} written\n", record.plan_seconds, FormatBytes(record.plan_bytes_written));
 }
 
+void PrintLacking(const Manifest& manifest, const LayoutRecord& record) {
+  const TopologyRecord* const topology = manifest.FindTopology(record.spec.topology);
+  if (topology == nullptr || topology->timestamp() <= record.timestamp) return;
+  const bool folded = topology->folded > record.timestamp;  // how many, nobody knows any more
+  Print("  since      {} came or went; `quarry layout explain` says whose batches draw from them\n",
+        folded ? "edges" : Counted(topology->ChangedSince(record.timestamp), "edge"));
+}
+
 // What the catalog has of the layout that was just worked on.
 Result<LayoutRecord> RecordOf(client::Store& store, const LayoutArguments& arguments) {
   QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.path));
@@ -148,7 +156,10 @@ Status List(const LayoutArguments& arguments) {
     PrintJson(json);
     return Status::Ok();
   }
-  for (const LayoutRecord& record : manifest.layouts) PrintRecord(record);
+  for (const LayoutRecord& record : manifest.layouts) {
+    PrintRecord(record);
+    PrintLacking(manifest, record);
+  }
   if (manifest.layouts.empty()) Print("no layouts; `quarry layout build {}` makes one\n", arguments.path);
   return Status::Ok();
 }
@@ -159,12 +170,14 @@ RebuildPath PathOf(const Figures& report) {
 }
 
 Json RebuildJson(const Figures& report, const std::string& why) {
-  return {{"path", RebuildPathName(PathOf(report))},        {"why", why},
-          {"changed_rows", report.Count("rows_changed")},   {"places", report.Count("places")},
-          {"find_seconds", report.Real("find_seconds")},    {"patch_seconds", report.Real("patch_seconds")},
-          {"patch_bytes", report.Count("patch_bytes")},     {"build_seconds", report.Real("build_seconds")},
-          {"build_bytes", report.Count("build_bytes")},     {"seconds", report.Real("seconds")},
-          {"bytes_written", report.Count("bytes_written")}, {"peak_rss_bytes", PeakRssBytes()}};
+  return {
+      {"path", RebuildPathName(PathOf(report))},        {"why", why},
+      {"changed_rows", report.Count("rows_changed")},   {"places", report.Count("places")},
+      {"seeds_changed", report.Count("seeds_changed")}, {"batches_changed", report.Count("batches_changed")},
+      {"find_seconds", report.Real("find_seconds")},    {"patch_seconds", report.Real("patch_seconds")},
+      {"patch_bytes", report.Count("patch_bytes")},     {"build_seconds", report.Real("build_seconds")},
+      {"build_bytes", report.Count("build_bytes")},     {"seconds", report.Real("seconds")},
+      {"bytes_written", report.Count("bytes_written")}, {"peak_rss_bytes", PeakRssBytes()}};
 }
 
 std::string_view Outcome(RebuildPath path) {

@@ -116,6 +116,34 @@ Json MeasuredJson(const LayoutRecord& record) {
   return {{"seconds_per_epoch", record.measured_seconds}, {"bytes_read", record.measured_bytes}};
 }
 
+Json GraphJson(const Told& told) {
+  Json graph = told.figures().Group("graph");
+  graph["lists_known"] = told.figures().Count("graph.lists_known") != 0;
+  return graph;
+}
+
+// What has become of the graph since the layout, where anything has.
+void PrintGraph(const Told& told) {
+  const Figures figures = told.figures();
+  const auto count = [&](std::string_view name) { return figures.Count(fmt::format("graph.{}", name)); };
+  const auto real = [&](std::string_view name) { return figures.Real(fmt::format("graph.{}", name)); };
+  if (count("lists_known") == 0) {
+    Print(
+        "  since      edges came or went, and were folded into the graph's file: nobody knows whose "
+        "batches\n");
+  } else if (const uint64_t edges = count("edges_changed"); edges > 0) {
+    Print("  since      {} came or went: {} of {} seeds, in {} of {} batches, draw from lists that changed\n",
+          Counted(edges, "edge"), count("seeds_changed"), count("seeds"), count("batches_changed"),
+          told.record.batch_count);
+  }
+  if (count("runs") == 0) return;
+  Print(
+      "  the graph  {} of edges, which take {:.2f} s to open; sampling is {:.2f} times slower from memory, "
+      "{:.2f} from disk; folding them takes {:.2f} s\n",
+      Counted(count("runs"), "run"), real("open_seconds"), real("loaded_slowdown"), real("disk_slowdown"),
+      real("fold_seconds"));
+}
+
 void PrintExplanationJson(const Told& told, uint64_t epochs) {
   const LayoutRecord& record = told.record;
   const Paths paths(told);
@@ -133,6 +161,7 @@ void PrintExplanationJson(const Told& told, uint64_t epochs) {
   json["predicted"] = paths.ToJson(paths.own());
   json["measured"] = MeasuredJson(record);
   json["plan_seconds"] = record.plan_seconds;
+  json["graph"] = GraphJson(told);
   PrintJson(json);
 }
 
@@ -170,6 +199,7 @@ void PrintExplanation(const Told& told, const std::string& database) {
     Print("  measured     not yet: training from it does\n");
   }
   Print("  built in   {:>9.2f} s, sampling and planning included\n", record.plan_seconds);
+  PrintGraph(told);
   if (!told.manifest.device) {
     Print(
         "\nThe device is not measured: these are the figures of a default one; run `quarry calibrate {}`.\n",
@@ -291,7 +321,9 @@ void AddLayoutExplain(CLI::App& layout, Action& action) {
   CLI::App* explain = AddVerb(layout, "explain", "what an epoch costs by each way of reading it", arguments,
                               action, RunExplain);
   explain->add_option("--epochs", arguments->epochs, "over which packing is spread")->capture_default_str();
-  explain->footer("Reads the trace alone.\nExample: quarry layout explain db/ --epochs 20");
+  explain->footer(
+      "Reads the trace, and where edges came or went since, the blocks of the batches.\nExample: quarry "
+      "layout explain db/ --epochs 20");
   arguments = std::make_shared<ExplainArguments>();
   CLI::App* trace = AddVerb(layout, "trace", "how unevenly nodes are used, and what caches would spare",
                             arguments, action, RunTrace);

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -124,6 +125,21 @@ inline Result<uint64_t> ParseSize(std::string_view flag, std::string_view text, 
   if (*bytes > 0) return bytes;
   return MakeStatus(Code::kUsage, "{} {}: a size is at least a byte; leave the option out for its default",
                     flag, text);
+}
+
+// --auto-compact[=TIMES] of verbs that change the graph, or see to it; 0: not given. A text, since CLI11 counts flags that are
+// numbers.
+inline void AddGraphAutoCompact(CLI::App* verb, double& slowdown_max, const std::string& when) {
+  const auto text = std::make_shared<std::string>();
+  verb->add_flag(
+          "--auto-compact{1.3}", *text,
+          "fold runs of edges into the graph's file " + when +
+              ", once they slow sampling down by more than 1.3 times; --auto-compact=TIMES for another "
+              "bound")
+      ->check(NumberIn({.min = 1, .min_included = false, .words = "a number above 1", .example = "1.3"}))
+      ->each([text, &slowdown_max](const std::string& times) {
+        std::from_chars(times.data(), times.data() + times.size(), slowdown_max);
+      });
 }
 
 // For seconds between `min` and `max`, neither of which is nan.

@@ -103,6 +103,10 @@ void Announce(const ServeArguments& arguments, const Server& server, Database& d
 
 Status Run(ServeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckNoServer("serve", arguments.database));
+  if (arguments.options.read_only && arguments.options.auto_compact > 0) {
+    return Status(Code::kUsage,
+                  "--auto-compact and --read-only contradict each other: nobody adds edges then");
+  }
   if (!arguments.metrics_tcp.empty()) {
     QUARRY_TRY(arguments.options.metrics_port, ParseMetrics(arguments.metrics_tcp));
   }
@@ -171,6 +175,7 @@ void AddServe(CLI::App& app, Action& action) {
   verb->add_option("--allow-uid", arguments->allow_uids,
                    "users besides the own one who may connect; UID:ro may only read")
       ->type_name("UID[:ro]");
+  AddGraphAutoCompact(verb, options.auto_compact, "beside whoever reads it");
   verb->add_flag("--read-only", options.read_only, "no client may write anything");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout once it listens");
   verb->footer(

@@ -8,6 +8,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/layout/changed_seeds.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
@@ -48,6 +49,7 @@ class Rebuild {
  private:
   Status Choose();
   Result<std::string> WhyOtherBatches();
+  Result<std::string> WhyOtherEdges();
   Result<bool> PropertiesMayDiffer() const;
   Status ChoosePatch();
   void PlanWithinBounds();
@@ -118,9 +120,8 @@ Result<std::string> Rebuild::WhyOtherBatches() {
   if (row_bytes != directory.row_bytes || table->row_count != directory.node_count) {
     return fmt::format("table \"{}\" has other rows", record_.spec.feature_table);
   }
-  if (snapshot_->FindTopology(record_.spec.topology)->timestamp() > record_.timestamp) {
-    return fmt::format("edges of topology \"{}\" were added or removed", record_.spec.topology);
-  }
+  QUARRY_TRY(const std::string edges, WhyOtherEdges());
+  if (!edges.empty()) return edges;
   QUARRY_TRY(const bool may_differ, PropertiesMayDiffer());
   if (!may_differ) return std::string();
   if (record_.spec.seed_order != SeedOrder::kRandom) {
@@ -131,6 +132,28 @@ Result<std::string> Rebuild::WhyOtherBatches() {
   QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, directory.node_count, snapshot_));
   if (HashSeeds(properties.TrainNodes()) == directory.seed_hash) return std::string();
   return std::string("other nodes are trained on: labels or splits have changed");
+}
+
+// What is drawn for a node depends on its list alone, so batches stay where no list that they draw from has changed. The
+// order of proximity depends on all of them.
+Result<std::string> Rebuild::WhyOtherEdges() {
+  const std::string& name = record_.spec.topology;
+  if (snapshot_->FindTopology(name)->timestamp() <= record_.timestamp) return std::string();
+  if (record_.spec.seed_order != SeedOrder::kRandom) {
+    return fmt::format("edges of topology \"{}\" were added or removed", name);
+  }
+  QUARRY_TRY(const ChangedSeeds changed, CountChangedSeeds(store_, budget_, *layout_, *snapshot_, progress_));
+  report_.seeds_changed = changed.seeds_changed;
+  report_.batches_changed = changed.batches_changed;
+  if (!changed.known) {
+    return fmt::format("edges of topology \"{}\" were added or removed, and folded into its file", name);
+  }
+  if (changed.batches_changed == 0) return std::string();
+  return fmt::format(
+      "edges of topology \"{}\" were added or removed: {} of {} seeds, in {} of {} batches, draw from lists "
+      "that "
+      "changed",
+      name, changed.seeds_changed, changed.seeds, changed.batches_changed, record_.batch_count);
 }
 
 Result<bool> Rebuild::PropertiesMayDiffer() const {

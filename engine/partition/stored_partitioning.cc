@@ -106,11 +106,13 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
             : fmt::format(" and {} of table \"{}\"", record->table_generation, record->table));
   }
   if (!IsFresh(*manifest, *record)) {
+    const TopologyRecord& topology = *manifest->FindTopology(record->topology);
     LogWarn(
-        "edges of topology \"{}\" were added or removed since partitioning \"{}\" was built, which has those "
-        "of then: "
-        "`quarry partition build` makes it anew",
-        record->topology, name);
+        "partitioning \"{}\" serves the graph that it was built of, {} nodes and {} edges; topology \"{}\" "
+        "has "
+        "changed since, to {} and {}: `quarry partition build` makes it anew",
+        name, record->node_count, record->edge_count, record->topology, topology.node_count,
+        topology.edge_count);
   }
   std::unique_ptr<StoredPartitioning> opened(new StoredPartitioning(store.backend()));
   opened->record_ = *record;

@@ -12,11 +12,14 @@
 
 #include "acceptor.h"
 #include "connection_slots.h"
+#include "graph_upkeep.h"
 #include "quarry/base/exhaustion.h"
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/thread.h"
 #include "quarry/base/units.h"
+#include "quarry/layout/cost_model.h"
+#include "quarry/storage/runs_price.h"
 #include "server_core.h"
 #include "session.h"
 #include "socket_path.h"
@@ -48,6 +51,7 @@ class ServerImpl final : public Server {
   std::vector<std::shared_ptr<Session>> Sessions() const;
   Status ServeMetrics();
   void AddGauges();
+  void AddGraphGauges();
   void ScheduleCheckpoint();
   void CheckpointEmbeddings();
   void StopAccepting();
@@ -58,6 +62,7 @@ class ServerImpl final : public Server {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::shared_ptr<Acceptor> acceptor_;
   boost::asio::steady_timer checkpoint_timer_{core_.io};  // armed on Listen, then by what it set off
+  std::optional<GraphUpkeep> graph_upkeep_;
   std::string checkpoint_fault_;  // the last that was told; of whoever does the checkpoint
   std::vector<Thread> threads_;
   std::unique_ptr<MetricsHttp> http_;
@@ -78,6 +83,7 @@ class ServerImpl final : public Server {
 Status ServerImpl::Listen() {
   core_.on_session_end = [this](SessionId id) { RemoveSession(id); };
   AddGauges();
+  AddGraphGauges();
   QUARRY_RETURN_IF_ERROR(core_.Start(options_));
   if (core_.granted.limit_bytes() < kSessionBytesMin) {
     return MakeStatus(
@@ -94,6 +100,7 @@ Status ServerImpl::Listen() {
       [this](const Session::Peer& peer, int descriptor) { return AddSession(peer, descriptor); });
   acceptor_->Start();
   ScheduleCheckpoint();
+  if (options_.auto_compact > 0) graph_upkeep_.emplace(core_, options_.auto_compact).Start();
   return StartThreads(
       "sessions", std::max(1U, options_.io_threads), [this](unsigned) { RunLoop(); }, [](const Status&) {},
       threads_);
@@ -185,6 +192,55 @@ void ServerImpl::AddGauges() {
       [this] { return static_cast<double>(core_.common.used_bytes()); });
 }
 
+// Of all topologies together; the slowdown is that of the worst.
+void ServerImpl::AddGraphGauges() {
+  const auto add = [this](const char* name, const char* help, auto value) {
+    core_.metrics.AddGauge(name, "", help, [this, value] { return value(*core_.store.manifest()); });
+  };
+  const auto sum = [](const Manifest& manifest, auto of_run) {
+    double all = 0;
+    for (const TopologyRecord& topology : manifest.topologies) {
+      for (const TopologyRun& run : topology.runs) all += static_cast<double>(of_run(run));
+    }
+    return all;
+  };
+  const auto worst = [](const Manifest& manifest, double RunsPrice::*price) {
+    double most = 1;
+    for (const TopologyRecord& topology : manifest.topologies) {
+      most = std::max(most, PriceRuns(topology, DeviceOf(manifest)).*price);
+    }
+    return most;
+  };
+  add("quarry_graph_runs", "Runs of edges over the graph's files.",
+      [sum](const Manifest& manifest) { return sum(manifest, [](const TopologyRun&) { return 1; }); });
+  add("quarry_graph_run_edges_added", "Edges that these runs add.", [sum](const Manifest& manifest) {
+    return sum(manifest, [](const TopologyRun& run) { return run.added; });
+  });
+  add("quarry_graph_run_edges_removed", "Edges of the files that these runs take away (tombstones).",
+      [sum](const Manifest& manifest) {
+        return sum(manifest, [](const TopologyRun& run) { return run.removed; });
+      });
+  add("quarry_graph_run_bytes", "Bytes of the files of runs.", [sum](const Manifest& manifest) {
+    return sum(manifest, [](const TopologyRun& run) { return run.file_bytes; });
+  });
+  add("quarry_graph_loaded_slowdown",
+      "Times that sampling from memory is slower, as predicted, because of runs.",
+      [worst](const Manifest& manifest) { return worst(manifest, &RunsPrice::loaded_slowdown); });
+  add("quarry_graph_disk_slowdown", "The same of sampling from disk.",
+      [worst](const Manifest& manifest) { return worst(manifest, &RunsPrice::disk_slowdown); });
+  add("quarry_graph_read_amplification",
+      "Bytes of the graph's files and runs, beside those of one file of the same edges.",
+      [worst](const Manifest& manifest) { return worst(manifest, &RunsPrice::read_amplification); });
+  add("quarry_graph_write_amplification",
+      "Bytes of these runs, beside the eight of the ends of each edge that they add or remove; 0: there are "
+      "none.",
+      [sum](const Manifest& manifest) {
+        const double edges = sum(manifest, [](const TopologyRun& run) { return run.added + run.removed; });
+        const double bytes = sum(manifest, [](const TopologyRun& run) { return run.file_bytes; });
+        return edges == 0 ? 0.0 : bytes / (edges * 2 * sizeof(NodeId));
+      });
+}
+
 std::vector<std::shared_ptr<Session>> ServerImpl::Sessions() const {
   MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Session>> all;
@@ -256,6 +312,7 @@ Status ServerImpl::Stop() {
   stopped_ = true;
   StopAccepting();
   EndSessions();
+  if (graph_upkeep_) graph_upkeep_->Stop();
   core_.readers.Stop();
   core_.writers.Stop();
   core_.sql_workers.Stop();

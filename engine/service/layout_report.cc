@@ -9,9 +9,11 @@
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
+#include "quarry/layout/changed_seeds.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/layout/layout.h"
 #include "quarry/layout/trace_statistics.h"
+#include "quarry/storage/runs_price.h"
 
 namespace quarry {
 namespace {
@@ -133,6 +135,36 @@ Result<std::vector<PathCost>> PricePaths(Store& store, MemoryBudget& budget, con
   return PredictPaths(store.backend(), *layout.trace, options, progress);
 }
 
+// What has become of the graph since the layout was planned, and what its runs cost whoever samples it: layouts that are
+// built, and passes that are sampled live.
+Status AddGraph(Store& store, MemoryBudget& budget, const TracedLayout& layout, CounterList& counters,
+                const ProgressFunction& progress) {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* const topology = snapshot->FindTopology(layout.record().spec.topology);
+  if (topology == nullptr) return Status::Ok();
+  QUARRY_TRY(const ChangedSeeds changed,
+             CountChangedSeeds(store, budget, *layout.layout, *snapshot, progress));
+  const DeviceRecord device = DeviceOf(*store.manifest());
+  const RunsPrice price = PriceRuns(*topology, device);
+  const auto add = [&](std::string_view name, auto value) {
+    counters.Add(fmt::format("graph.{}", name), value);
+  };
+  add("runs", topology->runs.size());
+  add("open_seconds", price.open_seconds);
+  add("draw_seconds", price.draw_seconds);
+  add("loaded_slowdown", price.loaded_slowdown);
+  add("disk_slowdown", price.disk_slowdown);
+  add("read_amplification", price.read_amplification);
+  add("fold_seconds", price.fold_seconds);
+  add("edges_changed", topology->ChangedSince(layout.record().timestamp));
+  add("lists_known", changed.known ? 1 : 0);
+  add("lists_changed", changed.lists);
+  add("seeds", changed.seeds);
+  add("seeds_changed", changed.seeds_changed);
+  add("batches_changed", changed.batches_changed);
+  return Status::Ok();
+}
+
 // The path that the layout is.
 size_t OwnPath(const std::vector<PathCost>& paths, const LayoutRecord& record) {
   const AccessPath own =
@@ -180,6 +212,7 @@ Result<wire::MaintenanceReport> ExplainLayout(Store& store, MemoryBudget& budget
   for (size_t i = 0; i < paths.size(); ++i) {
     AddPath(paths[i], explain.epochs, fmt::format("paths.{}", i), counters);
   }
+  QUARRY_RETURN_IF_ERROR(AddGraph(store, budget, layout, counters, progress));
   return wire::MaintenanceReport{.counters = counters.Take(), .notes = {choice.why}};
 }
 

@@ -49,6 +49,7 @@ Counters CountersOf(const TopologyCompactionReport& done) {
           {"bytes", Number(done.bytes)},
           {"timestamp", Number(done.timestamp)},
           {"generation", Number(done.generation)},
+          {"resumed_edges", Number(done.resumed_edges)},
           {"seconds", done.seconds}};
 }
 
@@ -96,6 +97,8 @@ Counters CountersOf(const RebuildReport& done) {
   return {{"path", static_cast<double>(done.path)},
           {"rows_changed", Number(done.rows_changed)},
           {"places", Number(done.places)},
+          {"seeds_changed", Number(done.seeds_changed)},
+          {"batches_changed", Number(done.batches_changed)},
           {"find_seconds", done.find_seconds},
           {"patch_seconds", done.patch_seconds},
           {"patch_bytes", Number(done.patch_bytes)},

@@ -8,11 +8,12 @@
 #include "quarry/base/progress.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/compaction.h"
+#include "quarry/storage/topology_compaction.h"
 
 namespace quarry {
 
 struct CompactionPace {
-  uint64_t piece_bytes = 8 * kMiB;  // rows at a time
+  uint64_t piece_bytes = 8 * kMiB;  // rows or edges at a time
   // A tenth of the file, within these: less is not worth the syncs, and no more is ever lost.
   // What a mark every 64 MiB costs is lost in the noise: 516 MB take 1.2 to 2.1 s on a busy machine, with and
   // without.
@@ -26,5 +27,10 @@ struct CompactionPace {
 Result<CompactionReport> CompactTable(Store& store, MemoryBudget& budget, const std::string& table,
                                       bool dry_run, const ProgressFunction& progress,
                                       const CompactionPace& pace);
+// In pieces of at most EdgeColumnScanner's.
+Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& budget,
+                                                 const std::string& topology, bool dry_run,
+                                                 const ProgressFunction& progress,
+                                                 const CompactionPace& pace);
 
 }  // namespace quarry

@@ -150,7 +150,7 @@ uint64_t DataFileWriter::ChecksumsDigest() const {
 }
 
 Result<DataFileWriter::Mark> DataFileWriter::Sync() {
-  assert(footer_.sections.empty() && planned_bytes_ > 0 && buffered_bytes_ % kPageBytes == 0);
+  assert(planned_bytes_ > 0 && buffered_bytes_ % kPageBytes == 0);
   QUARRY_RETURN_IF_ERROR(FlushBuffer());
   // Checksums that do not fill their buffer are written too, and written again with those that follow.
   const size_t bytes = checksum_count_ * sizeof(uint32_t);
@@ -165,7 +165,7 @@ Result<DataFileWriter::Mark> DataFileWriter::Sync() {
 }
 
 Status DataFileWriter::Continue(const Mark& mark) {
-  assert(footer_.sections.empty() && planned_bytes_ > 0 && section_.bytes == 0);
+  assert(planned_bytes_ > 0 && section_.bytes == 0);
   uint64_t left = mark.checksum_count * sizeof(uint32_t);
   while (left > 0) {
     const uint64_t bytes = std::min<uint64_t>(checksums_.size(), left);

@@ -44,10 +44,14 @@ bool IsTrainingFile(std::string_view file) {
          (!file.empty() && file.find_first_not_of("0123456789") == std::string_view::npos);
 }
 
-// The topology of "NAME-2.qtp", or of "NAME-2-7.qtr" or "NAME-2-3-7.qtr", which are runs'; null for what is none.
+// The topology of "NAME-2.qtp", of what a compaction that writes it has beside it, or of "NAME-2-7.qtr" or "NAME-2-3-7.qtr",
+// which are runs'; null for what is none.
 const TopologyRecord* TopologyOfFile(const Manifest& manifest, std::string_view file) {
-  std::optional<std::string_view> name = NameOfFile(file, ".qtp");
-  if (name) return manifest.FindTopology(*name);
+  std::optional<std::string_view> name;
+  for (const std::string_view suffix : {".qtp", ".progress", ".progress.new"}) {
+    name = NameOfFile(file, suffix);
+    if (name) return manifest.FindTopology(*name);
+  }
   for (name = NameOfFile(file, ".qtr"); name;) {
     name = NameOfGeneration(*name);
     if (name && manifest.FindTopology(*name) != nullptr) return manifest.FindTopology(*name);
@@ -66,7 +70,9 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
     for (const std::string_view suffix : {".qft", ".progress", ".progress.new"}) {
       const std::optional<std::string_view> table = NameOfFile(name, suffix);
       const TableRecord* const record = table ? manifest.FindTable(*table) : nullptr;
-      if (record != nullptr) return IsDeadCompactionFile(backend, database_path, manifest, *record, path);
+      if (record != nullptr) {
+        return path != record->file && IsDeadCompactionFile(backend, database_path, manifest, *record, path);
+      }
       if (table) return true;  // the table was dropped
     }
     return false;
@@ -75,7 +81,8 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
     // A file of an external sort that was killed before it had lost its name.
     if (name.starts_with("sort-") && name.ends_with(".tmp")) return true;
     const TopologyRecord* const record = TopologyOfFile(manifest, name);
-    return record != nullptr && std::ranges::count(FilesOf(*record), path) == 0;
+    return record != nullptr && std::ranges::count(FilesOf(*record), path) == 0 &&
+           IsDeadCompactionFile(backend, database_path, manifest, *record, path);
   }
   if (folder == "training") {
     return IsTrainingFile(name) &&

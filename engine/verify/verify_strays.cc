@@ -17,21 +17,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool NoteInterruptedCompaction(Verification& run, const Store& store, const CompactionFiles& files,
+                               const std::string& what, const std::string& file) {
+  if ((file != files.rows && file != files.progress) ||
+      IsDeadCompactionFile(run.backend(), store.path(), *store.manifest(), files, file)) {
+    return false;
+  }
+  run.report().AddDamage({Damage::Kind::kLeftover, file});
+  if (file == files.progress) {
+    Mention(run, "{}/{}: an interrupted compaction of {}: `quarry compact {}` goes on with it", store.path(),
+            file, what, store.path());
+  }
+  return true;
+}
+
 // True for the files of a compaction that can go on, which are no fault.
 bool NoteInterruptedCompaction(Verification& run, const Store& store, const std::string& file) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const TableRecord& table : manifest->tables) {
-    const CompactionFiles files(table);
-    if ((file != files.rows && file != files.progress) ||
-        IsDeadCompactionFile(run.backend(), store.path(), *manifest, table, file)) {
-      continue;
-    }
-    run.report().AddDamage({Damage::Kind::kLeftover, file});
-    if (file == files.progress) {
-      Mention(run, "{}/{}: an interrupted compaction of table \"{}\": `quarry compact {}` goes on with it",
-              store.path(), file, table.name, store.path());
-    }
-    return true;
+    const std::string what = fmt::format("table \"{}\"", table.name);
+    if (file != table.file && NoteInterruptedCompaction(run, store, table, what, file)) return true;
+  }
+  for (const TopologyRecord& topology : manifest->topologies) {
+    const std::string what = fmt::format("topology \"{}\"", topology.name);
+    if (NoteInterruptedCompaction(run, store, topology, what, file)) return true;
   }
   return false;
 }

@@ -3,8 +3,10 @@
   alone        seconds of an epoch (sampled batches with their rows, no model) of the untouched database
   by runs      the same with 1 to 8 runs over the graph's file: what reading through them costs
   beside       commits, one after the other, beside a reader that opens each epoch on the newest graph: durable edges/s and
-               the seconds of an epoch; commits/s beside what the disk syncs of as many bytes; bytes written per added edge
-  compaction   seconds and bytes, beside writing as many bytes; then an epoch of the new files
+               the seconds of an epoch; bytes written per added edge. Limits: commits/s that the disk syncs of as many bytes as one
+               has written, and of the edges' ends and the rows alone, times edges
+  compaction   seconds and bytes, of the graph and of tables; beside reading what there was and writing what there is, at the
+               disk's own rates; then an epoch of the new files
 
 usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--keep FOLDER]
 """
@@ -30,6 +32,7 @@ import run as module_build  # noqa: E402: tests/python/run.py, which builds the 
 QUARRY = os.environ.get("QUARRY_BINARY", str(ROOT / "build/release/bin/quarry"))
 FOLDER = Path(os.environ.get("QUARRY_BENCH_DATA", ROOT / "build/bench-data"))
 DIM, BATCH, FANOUTS = 128, 1024, [10, 5]
+EDGE_BYTES = 8  # its ends
 
 
 def written() -> int:
@@ -58,6 +61,21 @@ def disk_rate(folder: Path, total: int) -> float:
             file.write(data)
         os.fsync(file.fileno())
         return max(1, total // len(data)) * len(data) / (time.perf_counter() - start)
+
+
+def read_rate(files: list[Path]) -> float:
+    """Bytes a second of these files, read front to back past the page cache."""
+    total, start = 0, time.perf_counter()
+    for path in files:
+        with open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while piece := file.read(4 << 20):
+                total += len(piece)
+    return max(total, 1) / (time.perf_counter() - start)
+
+
+def data_files(path: Path) -> list[Path]:
+    return [file for folder in ("features", "topology") for file in (path / folder).iterdir() if file.suffix in (".qft", ".qtp", ".qtr")]
 
 
 def epoch(db) -> float:
@@ -139,18 +157,26 @@ def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
             "commits_per_second": arguments.commits / seconds,
             "durable_edges_per_second": added / seconds,
             "disk_commits_per_second": disk_commits(folder, bytes_written // arguments.commits),
+            # Limits: what the disk syncs of as many bytes as were written, and of nothing but what was given.
+            "written_edges_limit_per_second": arguments.edges * disk_commits(folder, bytes_written // arguments.commits),
+            "given_edges_limit_per_second": arguments.edges * disk_commits(folder, arguments.edges * EDGE_BYTES + arguments.new_nodes * DIM * 4),
             "bytes_per_added_edge": bytes_written / added,
             "epoch_beside_seconds": statistics.median(beside_seconds) if beside_seconds else None,
             "epochs_beside": len(beside_seconds),
         }
+        files = data_files(path)
+        told["compaction_reads_bytes"] = sum(file.stat().st_size for file in files)
+        told["compaction_read_seconds"] = told["compaction_reads_bytes"] / read_rate(files)
         before = written()
         start = time.perf_counter()
         reports = db.compact()
         told["compaction_seconds"] = time.perf_counter() - start
+        told["graph_compaction"] = {name: float(reports["graph"][name]) for name in ("seconds", "bytes")} if "graph" in reports else None
         told["compaction_bytes"] = sum(int(report["bytes"]) for report in reports.values())
         told["compaction_bytes_written"] = written() - before
         rate = disk_rate(folder, told["compaction_bytes"])
         told["compaction_disk_seconds"] = told["compaction_bytes"] / rate
+        told["compaction_limit_seconds"] = told["compaction_disk_seconds"] + told["compaction_read_seconds"]
         told["epoch_compacted_seconds"] = epochs(db)
         return told
 
@@ -161,10 +187,16 @@ def show(told: dict) -> None:
     for runs, seconds in told["epoch_seconds_by_runs"].items():
         print(f"  {runs} runs over it: {seconds:.3f} s, {seconds / alone:.2f} times")
     print(f"beside a reader: {told['durable_edges_per_second']:.0f} durable edges/s; {told['commits_per_second']:.1f} commits/s, the disk syncs {told['disk_commits_per_second']:.1f} of as many bytes")
+    for limit, what in (("written", "as many bytes"), ("given", "the ends of the edges and the new rows alone")):
+        rate = told[f"{limit}_edges_limit_per_second"]
+        print(f"  limit, a sync of {what} a commit: {rate:.0f} edges/s; that is {told['durable_edges_per_second'] / rate:.3f} of it")
     if told["epoch_beside_seconds"] is not None:
         print(f"  an epoch beside them: {told['epoch_beside_seconds']:.3f} s, {told['epoch_beside_seconds'] / alone:.2f} times, of {told['epochs_beside']}")
     print(f"  {told['bytes_per_added_edge']:.0f} bytes written per added edge, rows of new nodes and merges of runs included")
-    print(f"compaction: {told['compaction_bytes'] / 1e6:.1f} MB in {told['compaction_seconds']:.2f} s; writing them takes the disk {told['compaction_disk_seconds']:.2f} s")
+    print(f"compaction: {told['compaction_bytes'] / 1e6:.1f} MB of files in {told['compaction_seconds']:.2f} s, {told['compaction_bytes_written'] / 1e6:.1f} MB written")
+    print(f"  limit, reading {told['compaction_reads_bytes'] / 1e6:.1f} MB and writing these: {told['compaction_limit_seconds']:.2f} s; that is {told['compaction_limit_seconds'] / max(told['compaction_seconds'], 1e-9):.2f} of the time")
+    if told["graph_compaction"]:
+        print(f"  of these the graph: {told['graph_compaction']['bytes'] / 1e6:.1f} MB in {told['graph_compaction']['seconds']:.2f} s")
     print(f"  an epoch afterwards: {told['epoch_compacted_seconds']:.3f} s, {told['epoch_compacted_seconds'] / alone:.2f} times")
 
 

@@ -207,6 +207,15 @@ TEST_F(CliTest, EdgesComeAndGoForEveryLaterCommand) {
   EXPECT_EQ(Run("verify grown").exit_code, 0);
   EXPECT_EQ(Run("remove grown --edges some.csv").exit_code, 0);
   EXPECT_EQ(edges(), without);
+  // A run of three edges slows nothing down by a third, and by a millionth it does.
+  const Outcome kept = Run("add grown --edges some.csv --auto-compact --json");
+  EXPECT_EQ(json::parse(kept.out)["runs"], 2) << kept.err;
+  const Outcome folded = Run("remove grown --edges some.csv --auto-compact=1.000001 --json");
+  EXPECT_EQ(json::parse(folded.out)["runs"], 0) << folded.err;
+  EXPECT_THAT(folded.err, HasSubstr("3 runs of edges were folded"));
+  EXPECT_EQ(edges(), without);
+  EXPECT_THAT(Refused("add grown --edges some.csv --auto-compact=1", 2), HasSubstr("a number above 1"));
+  EXPECT_THAT(Refused("serve grown --socket s --auto-compact --read-only", 2), HasSubstr("contradict"));
 }
 
 // 64 MiB of rows with a quarter of that for them: one commit all the same.

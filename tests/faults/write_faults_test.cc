@@ -9,6 +9,7 @@
 #include "compaction_pace.h"
 #include "faults/small_world.h"
 #include "quarry/base/progress.h"
+#include "quarry/import/graph_change.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -96,6 +97,47 @@ TEST(WriteFaultsTest, ACompactionThatGoesOn) {
       },
       .work = [](SmallWorld& w) { return Compact(w); },
       .check = ExpectCompacted,
+      .may_end_well = MayBeginAnew,
+  });
+  world.Run();
+}
+
+// Edges among the world's nodes: more than a few pages of them, so that a fold of them has marks.
+Status AddManyEdges(SmallWorld& world, uint64_t count) {
+  QUARRY_TRY(const auto change,
+             GraphChange::Create(world.store(), world.budget(), {.memory_bytes = kGraphChangeBytesMin}));
+  std::vector<Edge> edges;
+  for (uint64_t i = 0; i < count; ++i) edges.push_back({i * 7 % 60, i * 11 % 59});
+  QUARRY_RETURN_IF_ERROR(change->Add(edges));
+  return change->Commit().status();
+}
+
+Status CompactEdges(SmallWorld& world, const ProgressFunction& progress = {}) {
+  return CompactTopology(world.store(), world.budget(), "graph", false, progress, kPace).status();
+}
+
+TEST(WriteFaultsTest, ACompactionOfEdgesThatGoesOn) {
+  uint64_t edges = 0;
+  SmallWorld world({
+      .prepare = [&](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(AddManyEdges(w, 9000));
+        // Whole pages are marked behind the first call.
+        const Status stopped = CompactEdges(w, [calls = 0](std::string_view, uint64_t, uint64_t) mutable {
+          return ++calls > 1 ? Status(Code::kCancelled, "enough") : Status::Ok();
+        });
+        EXPECT_THAT(stopped, IsStatus(Code::kCancelled, testing::HasSubstr("stay compacted")));
+        edges = w.store().manifest()->FindTopology("graph")->edge_count;
+        return Status::Ok();
+      },
+      .work = [](SmallWorld& w) { return CompactEdges(w); },
+      .check =
+          [&](SmallWorld& w, bool done) {
+            const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+            const TopologyRecord& graph = *manifest->FindTopology("graph");
+            EXPECT_EQ(graph.edge_count, edges);
+            EXPECT_TRUE(graph.generation == 2 || !done);
+            EXPECT_EQ(graph.runs.size(), graph.generation == 2 ? 0u : 1u);
+          },
       .may_end_well = MayBeginAnew,
   });
   world.Run();

@@ -15,7 +15,9 @@
 #include "quarry/format/superblock.h"
 #include "quarry/import/graph_change.h"
 #include "quarry/import/put.h"
+#include "quarry/layout/changed_seeds.h"
 #include "quarry/layout/rebuild.h"
+#include "quarry/partition/stored_partitioning.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/compaction.h"
@@ -491,6 +493,194 @@ TEST_F(GrownNodes, ALayoutOfTheGraphBeforeServesItsBatches) {
   }
   ASSERT_OK(RebuildLayout(*store_, budget_, "default", {}, {}));
   EXPECT_TRUE(IsFresh(*store_->manifest(), store_->manifest()->layouts[0]));
+}
+
+// A batch of a layout by the ids of its nodes.
+struct PlannedNodes {
+  std::vector<NodeId> nodes;
+  uint32_t seeds = 0;
+  std::vector<std::vector<uint32_t>> drawn;  // by local id, of those that have a list: local ids
+  std::set<std::pair<NodeId, NodeId>> edges;
+};
+
+std::vector<PlannedNodes> BatchesOf(Store& store, MemoryBudget& budget, const std::string& layout) {
+  std::vector<PlannedNodes> batches;
+  const auto road = PlannedRoad::Open(store, budget, {.layout = layout});
+  EXPECT_OK(road);
+  for (uint64_t epoch = 0; epoch < store.manifest()->FindLayout(layout)->epochs; ++epoch) {
+    const auto stream = (*road)->StartPass({.seeds = (*road)->TrainNodes(), .pass = epoch, .ordered = true});
+    EXPECT_OK(stream);
+    for (;;) {
+      const auto batch = (*stream)->Next();
+      EXPECT_OK(batch);
+      if (!*batch) break;
+      const BatchView& view = (*batch)->view();
+      PlannedNodes& planned = batches.emplace_back();
+      planned.nodes.assign(view.nodes.begin(), view.nodes.end());
+      planned.seeds = static_cast<uint32_t>(view.seed_count);
+      for (size_t v = 0; v + 1 < view.indptr.size(); ++v) {
+        planned.drawn.emplace_back();
+        for (uint32_t e = view.indptr[v]; e < view.indptr[v + 1]; ++e) {
+          planned.drawn.back().push_back(view.indices[e]);
+          planned.edges.emplace(view.nodes[v], view.nodes[view.indices[e]]);
+        }
+      }
+    }
+  }
+  return batches;
+}
+
+// Whether what is drawn for a node, so many hops deep, takes a list that changed.
+bool DrawsFrom(const PlannedNodes& batch, const std::set<NodeId>& changed, uint32_t node, size_t hops) {
+  if (hops == 0) return false;
+  if (changed.contains(batch.nodes[node])) return true;
+  return std::ranges::any_of(batch.drawn[node],
+                             [&](uint32_t next) { return DrawsFrom(batch, changed, next, hops - 1); });
+}
+
+// Against every path from every seed; and batches of which none has changed are those that a layout of the newer graph has.
+TEST_F(GrownNodes, ALayoutSaysWhoseNeighborhoodsHaveChanged) {
+  for (const Direction direction : {Direction::kIn, Direction::kBoth}) {
+    ASSERT_NO_FATAL_FAILURE(Make(6, direction == Direction::kBoth, 21));
+    const RoadSpec road = {
+        .direction = direction, .fanouts = {2, 2, 1}, .batch_size = 3, .cache_bytes = 20 * 24, .seed = 5};
+    ASSERT_OK(BuildLayout(*store_, budget_, {.name = "old", .road = road, .epochs = 2}, false, {}));
+    const std::vector<PlannedNodes> old = BatchesOf(*store_, budget_, "old");
+    std::set<NodeId> changed;
+    uint64_t some = 0;
+    for (int step = 0; step < 6; ++step) {
+      const Edge edge = {rng_.Below(model_->nodes()), rng_.Below(model_->nodes())};
+      auto change = GraphChange::Create(*store_, budget_, {.memory_bytes = kGraphChangeBytesMin});
+      ASSERT_OK(change);
+      ASSERT_OK((*change)->Add(std::span(&edge, 1)));
+      ASSERT_OK((*change)->Commit());
+      changed.insert(static_cast<NodeId>(edge.destination));
+      if (direction == Direction::kBoth) changed.insert(static_cast<NodeId>(edge.source));
+      ASSERT_OK(BuildLayout(*store_, budget_, {.name = "new", .road = road, .epochs = 2}, false, {}));
+      const std::vector<PlannedNodes> anew = BatchesOf(*store_, budget_, "new");
+      ASSERT_EQ(anew.size(), old.size());
+      ChangedSeeds expected = {.lists = changed.size()};
+      for (size_t b = 0; b < old.size(); ++b) {
+        uint64_t seeds = 0;
+        for (uint32_t s = 0; s < old[b].seeds; ++s) seeds += DrawsFrom(old[b], changed, s, 3) ? 1 : 0;
+        expected.seeds += old[b].seeds;
+        expected.seeds_changed += seeds;
+        expected.batches_changed += seeds > 0 ? 1 : 0;
+        if (seeds > 0) continue;
+        EXPECT_EQ(old[b].edges, anew[b].edges) << "batch " << b;
+      }
+      const auto layout = Layout::Open(*store_, "old");
+      ASSERT_OK(layout);
+      const auto snapshot = store_->TakeSnapshot();
+      ASSERT_OK(snapshot);
+      const auto counted = CountChangedSeeds(*store_, budget_, **layout, **snapshot, {});
+      ASSERT_OK(counted);
+      EXPECT_TRUE(counted->known);
+      EXPECT_EQ(counted->lists, expected.lists);
+      EXPECT_EQ(counted->seeds, expected.seeds);
+      EXPECT_EQ(counted->seeds_changed, expected.seeds_changed);
+      EXPECT_EQ(counted->batches_changed, expected.batches_changed);
+      some += expected.seeds_changed > 0 && expected.batches_changed < old.size() ? 1 : 0;
+    }
+    EXPECT_GT(some, 2u) << "neither none nor all";
+    ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+    const auto layout = Layout::Open(*store_, "old");
+    ASSERT_OK(layout);
+    const auto snapshot = store_->TakeSnapshot();
+    ASSERT_OK(snapshot);
+    EXPECT_FALSE(CountChangedSeeds(*store_, budget_, **layout, **snapshot, {})->known);
+  }
+}
+
+// Edges of lists that no batch draws from change no batch: a rebuild writes the catalog and no plan.
+TEST_F(GrownNodes, ALayoutWhoseBatchesAreTheSameIsNotBuiltAnew) {
+  ASSERT_NO_FATAL_FAILURE(Make(6, false, 23));
+  const RoadSpec road = {.fanouts = {2}, .batch_size = 40, .cache_bytes = 20 * 24, .seed = 5};
+  ASSERT_OK(BuildLayout(*store_, budget_, {.road = road}, false, {}));
+  std::vector<bool> seeds(model_->nodes());
+  for (const PlannedNodes& batch : BatchesOf(*store_, budget_, "default")) {
+    for (uint32_t s = 0; s < batch.seeds; ++s) seeds[batch.nodes[s]] = true;
+  }
+  const auto add = [&](uint64_t destination) {
+    auto change = GraphChange::Create(*store_, budget_, {.memory_bytes = kGraphChangeBytesMin});
+    ASSERT_OK(change);
+    const Edge edge = {5, destination};
+    ASSERT_OK((*change)->Add(std::span(&edge, 1)));
+    ASSERT_OK((*change)->Commit());
+  };
+  add(static_cast<uint64_t>(std::ranges::find(seeds, false) - seeds.begin()));
+  EXPECT_FALSE(IsFresh(*store_->manifest(), store_->manifest()->layouts[0]));
+  RebuildReport report;
+  ASSERT_OK(RebuildLayout(*store_, budget_, "default", {}, {}, &report));
+  EXPECT_EQ(report.path, RebuildPath::kRecord) << report.why;
+  EXPECT_EQ(report.batches_changed, 0u);
+  EXPECT_TRUE(IsFresh(*store_->manifest(), store_->manifest()->layouts[0]));
+  add(static_cast<uint64_t>(std::ranges::find(seeds, true) - seeds.begin()));
+  ASSERT_OK(RebuildLayout(*store_, budget_, "default", {.dry_run = true}, {}, &report));
+  EXPECT_EQ(report.path, RebuildPath::kBuild);
+  EXPECT_EQ(report.seeds_changed, 1u);
+  EXPECT_EQ(report.batches_changed, 1u);
+  EXPECT_THAT(report.why, testing::HasSubstr("1 of"));
+}
+
+// Which rows a cache by degree keeps, and what it finds, is the same before and after the runs are folded.
+TEST_F(GrownNodes, DegreesAreThoseOfFileAndRuns) {
+  ASSERT_NO_FATAL_FAILURE(Make(6, true, 25));
+  const LayoutSpec spec = {.name = "runs",
+                           .road = {.direction = Direction::kBoth,
+                                    .fanouts = {3, 2},
+                                    .batch_size = 16,
+                                    .cache_bytes = 20 * 24,
+                                    .seed = 5},
+                           .policy = PolicyKind::kStaticDegree};
+  ASSERT_OK(BuildLayout(*store_, budget_, spec, false, {}));
+  const std::vector<NodeId> before = Layout::Open(*store_, "runs").value()->directory().start_nodes;
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(Grow(0));
+  ASSERT_FALSE(store_->manifest()->FindTopology("graph")->runs.empty());
+  LayoutSpec folded = spec;
+  folded.name = "folded";
+  ASSERT_OK(BuildLayout(*store_, budget_, spec, false, {}));
+  ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+  ASSERT_OK(BuildLayout(*store_, budget_, folded, false, {}));
+  const auto a = Layout::Open(*store_, "runs"), b = Layout::Open(*store_, "folded");
+  ASSERT_OK(a);
+  ASSERT_OK(b);
+  EXPECT_EQ((*a)->directory().start_nodes, (*b)->directory().start_nodes);
+  EXPECT_NE((*a)->directory().start_nodes, before) << "some degrees have changed";
+  EXPECT_EQ((*a)->record().hits, (*b)->record().hits);
+  EXPECT_EQ((*a)->record().accesses, (*b)->record().accesses);
+}
+
+// It has no deltas: what it serves are the nodes and edges of its build, as long as the table has the rows of then.
+TEST_F(GrownNodes, APartitioningServesTheGraphOfItsBuildAndSaysSo) {
+  ASSERT_NO_FATAL_FAILURE(Make(6, false, 24));
+  const auto built = MakePartitioning(*store_, budget_, {.table = "feature"},
+                                      {.method = PartitionMethod::kRandom, .parts = 4}, {});
+  ASSERT_OK(built);
+  const uint64_t nodes = model_->nodes(), edges = built->edge_count;
+  const auto open = [&](std::string& told) {
+    testing::internal::CaptureStderr();
+    auto opened = StoredPartitioning::Open(*store_, budget_, "default");
+    told = testing::internal::GetCapturedStderr();
+    return opened;
+  };
+  std::string told;
+  ASSERT_OK(open(told));
+  EXPECT_EQ(told, "");
+  for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(Grow(4));
+  for (const bool compacted : {false, true}) {
+    SCOPED_TRACE(compacted);
+    if (compacted) ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+    EXPECT_FALSE(IsFresh(*store_->manifest(), store_->manifest()->partitionings[0]));
+    const auto opened = open(told);
+    ASSERT_OK(opened);
+    EXPECT_EQ((*opened)->directory().node_count(), nodes);
+    EXPECT_THAT(told, testing::HasSubstr(fmt::format("{} nodes and {} edges", nodes, edges)));
+    EXPECT_THAT(told, testing::HasSubstr(fmt::format("to {} and {}", model_->nodes(),
+                                                     store_->manifest()->FindTopology("graph")->edge_count)));
+  }
+  ASSERT_OK(CompactTable(*store_, budget_, "feature", false, {}));
+  EXPECT_EQ(open(told).status().code(), Code::kUnsupported);
 }
 
 TEST_F(GrownNodes, WhatIsNotCommittedIsForgotten) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "quarry/import/graph_change.h"
 #include "served_database.h"
 #include "support/gate_backend.h"
 
@@ -31,8 +32,29 @@ class MaintenanceTest : public testing::Test {
   static Status Ask(WirePeer& peer, const wire::MaintenanceTask& task) {
     return peer.CallFor<wire::MaintenanceReport>(wire::Maintain{task}).status();
   }
+  // Commits so many edges that are not there yet.
+  void AddEdges(uint64_t count) {
+    MemoryBudget budget(256 * kMiB);
+    ASSERT_OK_AND_ASSIGN(const auto change, GraphChange::Create(*served_->store, budget,
+                                                                {.memory_bytes = kGraphChangeBytesMin}));
+    std::vector<Edge> edges;
+    for (uint64_t i = 0; i < count; ++i) edges.push_back({i % 200, (i * 7 + added_) % 200});
+    ++added_;
+    ASSERT_OK(change->Add(edges));
+    ASSERT_OK_AND_ASSIGN(const GraphChangeReport done, change->Commit());
+    ASSERT_GT(done.added, 0u);
+  }
+  const TopologyRecord Graph() const { return *served_->store->manifest()->FindTopology("graph"); }
+  static double Figure(WirePeer& peer, const std::string& name) {
+    const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
+    EXPECT_OK(stats);
+    const auto found = std::ranges::find(stats->counters, name, &wire::Counter::name);
+    EXPECT_NE(found, stats->counters.end()) << name;
+    return found == stats->counters.end() ? -1 : found->value;
+  }
   uint64_t Generation() const { return served_->store->manifest()->FindTable("feature")->generation; }
 
+  uint64_t added_ = 0;
   GateBackend* gate_ = nullptr;
   std::unique_ptr<ServedDatabase> served_;
 };
@@ -134,6 +156,73 @@ TEST_F(MaintenanceTest, WhatASessionCannotHoldOrTheServerCannotPlaceIsRefused) {
   EXPECT_THAT(Ask(peer, wire::ExportDatabase{.path = "out"}),
               IsStatus(Code::kInvalidArgument, HasSubstr("an export")));
   EXPECT_EQ(Generation(), 1u);
+}
+
+// A bound so low that any run passes it.
+TEST_F(MaintenanceTest, RunsThatSlowSamplingDownAreFoldedInATurnOfTheirOwn) {
+  served_->Start({.auto_compact = 1.0000001});
+  WirePeer peer(served_->socket());
+  ASSERT_OK(peer.Open(64 * kMiB));
+  gate_->CloseGate();
+  const uint64_t verify = peer.Send(wire::Maintain{wire::VerifyDatabase{}});
+  gate_->WaitForOne();
+  AddEdges(40);
+  EXPECT_EQ(Graph().runs.size(), 1u) << "the turn is the verification's";
+  const auto open = served_->store->TakeSnapshot();
+  ASSERT_OK(open);
+  gate_->OpenGate();
+  EXPECT_OK(peer.Await(verify));
+  ASSERT_TRUE(Eventually([&] { return Graph().runs.empty(); }));
+  EXPECT_EQ(Graph().generation, 2u);
+  const uint64_t edges = Graph().edge_count;
+  const auto read = served_->store->OpenTopology(**open, "graph");
+  ASSERT_OK(read);
+  EXPECT_EQ((*read)->edge_count(), edges) << "a snapshot of before has its file and runs still";
+  AddEdges(30);
+  ASSERT_TRUE(Eventually([&] { return Graph().generation == 3 && Graph().runs.empty(); }))
+      << "again and again";
+  ASSERT_TRUE(Eventually([&] { return Figure(peer, "quarry_graph_folds_total") == 2; }));
+  EXPECT_EQ(Figure(peer, "quarry_graph_folds_failed_total"), 0);
+  EXPECT_EQ(Figure(peer, "quarry_graph_runs"), 0);
+  EXPECT_EQ(Figure(peer, "quarry_graph_loaded_slowdown"), 1);
+  EXPECT_EQ(Figure(peer, "quarry_graph_write_amplification"), 0);
+  EXPECT_GT(Figure(peer, "quarry_graph_fold_bytes_total"), static_cast<double>(Graph().file_bytes));
+  EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));
+}
+
+// A quarter of its memory is less than a fold takes: that is said once, and everything else goes on.
+TEST(GraphUpkeepTest, WhatCannotBeFoldedIsLeftUntilTheGraphChanges) {
+  ServedDatabase served(TinyGraph{.nodes = 200, .dim = 8}, MakeDefaultBackend(), 32 * kMiB);
+  served.Start({.auto_compact = 1.0000001});
+  const auto add = [&](uint64_t source) {
+    MemoryBudget budget(256 * kMiB);
+    ASSERT_OK_AND_ASSIGN(const auto change,
+                         GraphChange::Create(*served.store, budget, {.memory_bytes = kGraphChangeBytesMin}));
+    ASSERT_OK(change->Add(std::vector<Edge>{{source, source}}));
+    ASSERT_OK(change->Commit());
+  };
+  WirePeer peer(served.socket());
+  ASSERT_OK(peer.Open(4 * kMiB));
+  const auto figure = [&](std::string_view name) {
+    const auto stats = peer.CallFor<wire::Counters>(wire::Stats{});
+    const auto found = std::ranges::find(stats->counters, name, &wire::Counter::name);
+    return found == stats->counters.end() ? -1 : found->value;
+  };
+  const auto failed = [&] { return figure("quarry_graph_folds_failed_total"); };
+  add(3);
+  ASSERT_TRUE(Eventually([&] { return failed() == 1; }));
+  add(4);
+  ASSERT_TRUE(Eventually([&] { return failed() == 2; })) << "another commit, another try";
+  EXPECT_EQ(served.store->manifest()->FindTopology("graph")->runs.size(), 2u);
+  EXPECT_EQ(figure("quarry_graph_runs"), 2);
+  EXPECT_EQ(figure("quarry_graph_run_edges_added"), 2);
+  EXPECT_EQ(figure("quarry_graph_run_edges_removed"), 0);
+  EXPECT_GT(figure("quarry_graph_run_bytes"), 0);
+  EXPECT_EQ(figure("quarry_graph_write_amplification"), figure("quarry_graph_run_bytes") / 16);
+  EXPECT_GT(figure("quarry_graph_loaded_slowdown"), 1);
+  EXPECT_GT(figure("quarry_graph_disk_slowdown"), 1);
+  EXPECT_GT(figure("quarry_graph_read_amplification"), 1);
+  ASSERT_OK(served.server->Stop());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Rebuilding a layout: it then holds the newest rows again, and training reads none of them beside it.
 //
-// While the batches are the same (topology, training nodes and specification), so is the plan, and only
+// While the batches are the same (training nodes, specification, and the lists of neighbors that they draw from), so is the plan, and only
 // values of rows have changed. Then the cheapest sufficient way is taken:
 //
 //   record   none of the changed rows is in the layout, or it is not packed: the catalog alone changes
@@ -36,7 +36,10 @@ struct RebuildReport {
   std::string why;            // half a sentence, for people
   uint64_t rows_changed = 0;  // rows of the table that changed since the layout's rows
   uint64_t places = 0;        // in the layout, that hold one of them
-  double find_seconds = 0;    // time it took to find these
+  // Where edges came or went since: how many of the planned seeds, in how many batches, draw from lists that changed.
+  uint64_t seeds_changed = 0;
+  uint64_t batches_changed = 0;
+  double find_seconds = 0;  // time it took to find these
   // Predicted. Patching (or copying) goes by the device's rates, 0 when it cannot be done; building by what
   // it took the last time.
   double patch_seconds = 0;

@@ -41,6 +41,9 @@ struct ServerOptions {
   // Interval at which embedding tables that were committed to are checkpointed; a server that is killed loses
   // what was committed since the last time. 0: only `saveTraining` and Stop make checkpoints.
   std::chrono::milliseconds checkpoint_embeddings{60'000};
+  // Runs of edges that slow sampling down by more than these times are folded into the graph's file, beside whoever reads
+  // (storage/runs_price.h). 0: never; else above 1.
+  double auto_compact = 0;
   std::vector<uid_t> read_only_uids;  // users, among these and the server's own, who may not write
   bool read_only = false;             // nobody may
   // HTTP: Prometheus at /metrics, a status page at /. On a Unix socket for the users of the server, at

@@ -75,7 +75,7 @@ class DataFileWriter {
     kCells,  // the caller hands over one per cell, with AddChecksum, in order
   };
 
-  // How much of the first section is on disk for good.
+  // How much of the open section is on disk for good; those before it are, too.
   struct Mark {
     uint64_t section_bytes = 0;
     uint64_t checksum_count = 0;
@@ -86,7 +86,7 @@ class DataFileWriter {
   // checksums, and 4 bytes per page of a section of unknown size while that section is open.
   static Result<std::unique_ptr<DataFileWriter>> Create(IoBackend& backend, const std::string& path,
                                                         uint64_t buffer_bytes = 4 << 20);
-  // Opens an unfinished file in order to continue its first section: BeginSection, then Continue.
+  // Opens an unfinished file to continue a section, behind those that SkipWritten passes over: BeginSection, then Continue.
   static Result<std::unique_ptr<DataFileWriter>> Reopen(IoBackend& backend, const std::string& path,
                                                         uint64_t buffer_bytes = 4 << 20);
   DataFileWriter(const DataFileWriter&) = delete;
@@ -103,8 +103,8 @@ class DataFileWriter {
   void SkipWritten(uint64_t bytes);
   Status EndSection();
 
-  // Writes what was appended to the open section, and syncs the file. REQUIRES: it is the first section, its
-  // size was given, and what was appended are whole pages.
+  // Writes what was appended to the open section, and syncs the file. REQUIRES: its size was
+  // given, and what was appended are whole pages.
   Result<Mark> Sync();
   // Restores the section that has just begun to what it was at the mark, and reads its checksums. kCorruption
   // when they are not those of the mark.

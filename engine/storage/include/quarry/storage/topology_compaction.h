@@ -1,6 +1,6 @@
 // Making one of a topology's file and runs: a new file of the same edges, or one run of several. Both beside readers,
-// which keep what their snapshot names, and beside commits, which stay behind what is folded. Killed, they leave a file
-// that nothing names, and begin anew.
+// which keep what their snapshot names, and beside commits, which stay behind what is folded. A fold that was interrupted
+// goes on with the graph of its beginning, from its last mark (compaction_progress.h); a merge begins anew.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ struct TopologyCompactionReport {
   uint64_t bytes = 0;        // of the new file; of the old one where it is not written
   uint64_t timestamp = 0;    // of the last commit that the file has
   uint64_t generation = 1;
+  uint64_t resumed_edges =
+      0;  // that an interrupted compaction had written; each counts once in each of its columns
   double seconds = 0;
 };
 

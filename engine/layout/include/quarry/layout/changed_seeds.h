@@ -1,0 +1,33 @@
+// How much of a layout the graph has outgrown: whose sampled neighborhoods of its planned batches hold a node whose list of
+// neighbors has changed since, so that they would be drawn anew, perhaps otherwise.
+//
+// A seed's neighborhood has changed when the list of the seed, or of any node that was drawn for it before the last hop, is
+// one that a run of edges since the layout changes: the blocks of the layout are read, one after the other, and beside one
+// of them only a bit for each node is held. Lists whose edits were folded into the topology's file since are not known
+// any more; then nothing is counted. A run that has older commits, too (runs are merged), counts whole.
+#pragma once
+
+#include <cstdint>
+
+#include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
+#include "quarry/base/status.h"
+#include "quarry/layout/layout.h"
+#include "quarry/storage/store.h"
+
+namespace quarry {
+
+struct ChangedSeeds {
+  bool known = true;   // false: edits were folded since, and the rest is 0
+  uint64_t lists = 0;  // that changed, of the sides that are drawn from
+  // Of all planned epochs: a seed counts in each.
+  uint64_t seeds = 0;
+  uint64_t seeds_changed = 0;
+  uint64_t batches_changed = 0;  // with such a seed
+};
+
+// As of `snapshot`. kOutOfBudget; kCorruption of layout or runs; kCancelled when `progress` says so.
+Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const Layout& layout,
+                                       const Snapshot& snapshot, const ProgressFunction& progress);
+
+}  // namespace quarry

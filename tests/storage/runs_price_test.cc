@@ -1,0 +1,128 @@
+// What runs of edges cost whoever samples, and when folding them pays.
+#include "quarry/storage/runs_price.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "quarry/base/random.h"
+
+namespace quarry {
+namespace {
+
+const DeviceRecord kDisk = {.random_reads_per_second = 78e3,
+                            .sequential_bytes_per_second = 3.2e9,
+                            .write_bytes_per_second = 2e9,
+                            .gather_bytes_per_second = 12e9,
+                            .core = {.checksum_bytes_per_second = 6e9,
+                                     .copy_bytes_per_second = 4e9,
+                                     .decode_bytes_per_second = 0.5e9,
+                                     .request_seconds = 4e-6}};
+
+// A graph whose edits came in so many runs of one size, of 12 bytes an edit.
+TopologyRecord Graph(uint64_t nodes, uint64_t edges, uint64_t added, uint64_t removed, size_t runs) {
+  TopologyRecord graph{
+      .name = "graph", .node_count = nodes, .edge_count = edges, .file_bytes = (nodes + 1) * 8 + edges * 4};
+  for (size_t i = 0; i < runs; ++i) {
+    TopologyRun run{.timestamp = i + 1, .edges_before = graph.edge_count};
+    run.added = added / runs;
+    run.removed = removed / runs;
+    run.lists = run.added + run.removed;
+    run.file_bytes = 12 * (run.added + run.removed);
+    graph.edge_count = run.edges_after();
+    graph.runs.push_back(run);
+  }
+  return graph;
+}
+
+double SlowdownOf(const TopologyRecord& graph) { return PriceRuns(graph, kDisk).slowdown(); }
+
+TEST(RunsPriceTest, AGraphInOneFileCostsNothingAndIsNotFolded) {
+  TopologyRecord graph = Graph(1000, 50'000, 0, 0, 0);
+  EXPECT_EQ(SlowdownOf(graph), 1);
+  EXPECT_EQ(PriceRuns(graph, kDisk).read_amplification, 1);
+  EXPECT_FALSE(PaysToFold(graph, kDisk, 1.0001));
+  graph.added_nodes = 400;  // empty lists cost nobody anything
+  EXPECT_FALSE(PaysToFold(graph, kDisk, 1.0001));
+}
+
+// 2 runs of 500,000 added edges over a million nodes and ten million edges, by hand.
+TEST(RunsPriceTest, ThePriceIsWhatItsPartsComeTo) {
+  const RunsPrice price = PriceRuns(Graph(1'000'000, 10'000'000, 1'000'000, 0, 2), kDisk);
+  const double byte = 1 / 3.2e9 + 1 / 6e9;
+  const double open = 12e6 * byte + 16 / 78e3 + 1e6 * 25e-9 + 1e6 * 35e-9;
+  EXPECT_NEAR(price.open_seconds, open, 1e-9);
+  EXPECT_NEAR(price.draw_seconds, 15 * 8e-9 + (19.9316 - 15) * 60e-9, 1e-11);
+  const double loaded = 5e-3 + (8e6 + 8 + 44e6) * byte + 11e6 * 20e-9;
+  EXPECT_NEAR(price.loaded_slowdown, 1 + open / loaded, 1e-9);
+  const double disk = 5e-3 + (8e6 + 8) * byte + 11e6 * 4096 * byte;
+  EXPECT_NEAR(price.disk_slowdown, 1 + (open + 11e6 * price.draw_seconds) / disk, 1e-9);
+  EXPECT_NEAR(price.edited_share, 1.0 / 11, 1e-12);
+  EXPECT_NEAR(price.bytes_per_edited_edge, 12, 1e-12);
+  EXPECT_NEAR(price.read_amplification, (48e6 + 8 + 12e6) / ((48e6 + 8) * 1.1), 1e-9);
+  EXPECT_NEAR(price.fold_seconds, open + (48e6 + 8) * byte + (48e6 + 8) * 1.1 * (1 / 2e9 + 1 / 6e9), 1e-9);
+  EXPECT_EQ(price.slowdown(), std::max(price.loaded_slowdown, price.disk_slowdown));
+}
+
+// More edits, more runs and a second side never make it cheaper, whatever the graph.
+TEST(RunsPriceTest, MoreOfItIsNeverCheaper) {
+  constexpr uint64_t kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  Rng rng(kSeed);
+  for (int i = 0; i < 500; ++i) {
+    const uint64_t nodes = 10 + rng.Below(uint64_t{1} << (4 + rng.Below(26)));
+    const uint64_t edges = 8 + rng.Below(nodes * 40);
+    const uint64_t added = 8 + rng.Below(edges), removed = rng.Below(edges / 2);
+    const size_t runs = 1 + rng.Below(4);
+    TopologyRecord graph = Graph(nodes, edges, added, removed, runs);
+    const RunsPrice price = PriceRuns(graph, kDisk);
+    EXPECT_GT(price.slowdown(), 1);
+    TopologyRecord more = graph;  // as many again, with edges as they were
+    more.runs.insert(more.runs.end(), graph.runs.begin(), graph.runs.end());
+    EXPECT_GT(SlowdownOf(more), price.slowdown());
+    EXPECT_GT(PriceRuns(Graph(nodes, edges, added, removed, 2 * runs), kDisk).open_seconds,
+              0.999 * price.open_seconds);
+    graph.has_csr = true;
+    EXPECT_GT(PriceRuns(graph, kDisk).open_seconds, price.open_seconds);
+  }
+}
+
+// Where the default bound is passed, and that it is passed once: small commits to a large graph leave it alone, and a graph
+// that doubles does not wait for ever.
+TEST(RunsPriceTest, TheDefaultBoundLiesWhereEditsAreAShareOfTheGraph) {
+  struct Shape {
+    uint64_t nodes, edges;
+  };
+  for (const Shape& shape : {Shape{20'000, 90'000}, Shape{150'000, 4'000'000}, Shape{2'000'000, 25'000'000},
+                             Shape{30'000'000, 900'000'000}, Shape{50'000'000, 60'000'000}}) {
+    SCOPED_TRACE(testing::Message() << shape.edges << " edges");
+    const auto pays = [&](uint64_t edits) {
+      return PaysToFold(Graph(shape.nodes, shape.edges, edits, 0, 3), kDisk, kSlowdownMax);
+    };
+    EXPECT_FALSE(pays(shape.edges / 1000));
+    EXPECT_TRUE(pays(4 * shape.edges));
+    int passed = 0;
+    bool before = false;
+    for (double edits = static_cast<double>(shape.edges) / 1000;
+         edits < 4.0 * static_cast<double>(shape.edges); edits *= 1.1) {
+      const bool now = pays(static_cast<uint64_t>(edits));
+      passed += now != before ? 1 : 0;
+      before = now;
+    }
+    EXPECT_EQ(passed, 1);
+  }
+}
+
+// A slow disk hides the search behind its reads; the same edits are dear where reading is fast.
+TEST(RunsPriceTest, TheDeviceDecidesWhatASearchIsWorth) {
+  const TopologyRecord graph = Graph(1'000'000, 10'000'000, 600'000, 200'000, 4);
+  DeviceRecord slow = kDisk, fast = kDisk;
+  slow.sequential_bytes_per_second = 2e8;
+  fast.sequential_bytes_per_second = 2e10;
+  EXPECT_LT(PriceRuns(graph, slow).disk_slowdown, PriceRuns(graph, kDisk).disk_slowdown);
+  EXPECT_GT(PriceRuns(graph, fast).disk_slowdown, PriceRuns(graph, kDisk).disk_slowdown);
+  EXPECT_FALSE(PaysToFold(Graph(40, 100, 1, 0, 1), slow, kSlowdownMax)) << "an edge is not worth a file";
+}
+
+}  // namespace
+}  // namespace quarry
