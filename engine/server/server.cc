@@ -192,7 +192,7 @@ void ServerImpl::AddGauges() {
       [this] { return static_cast<double>(core_.common.used_bytes()); });
 }
 
-// Of all topologies together; the slowdown is that of the worst.
+// All topologies together; the slowdown is that of the worst.
 void ServerImpl::AddGraphGauges() {
   const auto add = [this](const char* name, const char* help, auto value) {
     core_.metrics.AddGauge(name, "", help, [this, value] { return value(*core_.store.manifest()); });

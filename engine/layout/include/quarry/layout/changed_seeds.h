@@ -20,7 +20,7 @@ namespace quarry {
 struct ChangedSeeds {
   bool known = true;   // false: edits were folded since, and the rest is 0
   uint64_t lists = 0;  // that changed, of the sides that are drawn from
-  // Of all planned epochs: a seed counts in each.
+  // Over all planned epochs: a seed counts in each.
   uint64_t seeds = 0;
   uint64_t seeds_changed = 0;
   uint64_t batches_changed = 0;  // with such a seed

@@ -24,7 +24,7 @@ struct CompactionProgress {
   uint64_t generation = 0;  // generation of the file that is written
   uint64_t timestamp = 0;   // the rows are the newest up to it; the edges those of commits up to it
   uint64_t rows = 0;        // whole groups; of a topology, values in columns of edges
-  // Of a topology: its graph, and the sections before the one that the mark is in, with a digest of their checksums.
+  // A topology's: its graph, and the sections before the one that the mark is in, with a digest of their checksums.
   uint64_t node_count = 0;
   uint64_t edge_count = 0;
   uint64_t finished = 0;

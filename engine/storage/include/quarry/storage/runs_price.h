@@ -1,7 +1,7 @@
 // What the runs of a topology cost whoever samples from it, and so whether folding them pays: a function of the catalog's
 // record and the device's rates, which reads nothing.
 //
-// Lists that are loaded are merged once, when the graph is opened, and drawn from as ever. Of lists on the disk each draw is
+// Lists that are loaded are merged once, when the graph is opened, and drawn from as ever. From lists on the disk each draw is
 // searched for among the edits, which takes longer the more of them there are; how many runs they came in shows at opening
 // alone, where runs are composed one after the other.
 #pragma once
