@@ -11,6 +11,7 @@
 #include "quarry/server/server.h"
 #include "quarry/sql/connection.h"
 #include "quarry/storage/checkpoint.h"
+#include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/verify/repair.h"
 #include "quarry/verify/verify.h"
@@ -192,6 +193,21 @@ Status Repairs(World& world) {
   return Status::Ok();
 }
 
+// Nodes and edges that come and go, beside rows: runs, and files of the topology that they are folded into.
+Status Growth(World& world) {
+  QUARRY_RETURN_IF_ERROR(world.Open());
+  for (int commit = 0; commit < 11; ++commit) {
+    QUARRY_RETURN_IF_ERROR(world.ChangeGraph());
+    if (commit % 3 == 1) QUARRY_RETURN_IF_ERROR(world.Put(0));
+    if (commit == 5) QUARRY_RETURN_IF_ERROR(world.Open());
+    if (commit == 6) QUARRY_RETURN_IF_ERROR(Compact(world, "feature"));
+    if (commit != 3 && commit != 9) continue;
+    QUARRY_RETURN_IF_ERROR(
+        CompactTopology(world.store(), world.budget(), "graph", /*dry_run=*/false, {}).status());
+  }
+  return Status::Ok();
+}
+
 wire::PutRows RowsToPut(std::string_view table, const std::vector<uint64_t>& ids, const Bytes& rows) {
   const auto id_bytes = std::as_bytes(std::span(ids));
   Bytes block(id_bytes.begin(), id_bytes.end());
@@ -347,6 +363,7 @@ std::vector<Work> AllWorks() {
           {"a compaction that goes on", ACompactionThatGoesOn},
           {"training", Training},
           {"training in a folder that nobody synced", TrainingInAFolderThatNobodySynced},
+          {"a graph that grows", Growth},
           {"layouts", Layouts},
           {"partitions", Partitions},
           {"rebuilds", Rebuilds},

@@ -130,6 +130,7 @@ void World::PromiseWhatIsThere() {
       promises_.begun[writer] = promises_.loose[writer] = promises_.written[writer] = oracle.batches(writer);
     }
     promises_.trained = oracle.trained();
+    promises_.edges_begun = promises_.edges_written = oracle.edge_commits();
     promises_.has_layout = (*store)->manifest()->FindLayout("default") != nullptr;
     promises_.has_partitioning = (*store)->manifest()->FindPartitioning("default") != nullptr;
   }
@@ -225,6 +226,14 @@ Status World::Train(int64_t steps) {
   return Status::Ok();
 }
 
+Status World::ChangeGraph() {
+  uint64_t number = 0;
+  Promise([&](Promises& p) { number = ++p.edges_begun; });
+  QUARRY_RETURN_IF_ERROR(crash::CommitEdges(*store_, budget_, crash::EdgeBatchOf(seed_, number)));
+  Promise([&](Promises& p) { p.edges_written = number; });
+  return Status::Ok();
+}
+
 // Half of them where something was just acknowledged, or begun.
 uint64_t World::SomeOperation(uint64_t seed) const {
   Rng rng(MixSeed(seed, 3));
@@ -281,6 +290,8 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
           << "a batch of writer " << writer << " is lost";
       ASSERT_LE(oracle.batches(writer), promises.begun[writer]) << "writer " << writer << " never made it";
     }
+    ASSERT_GE(oracle.edge_commits(), promises.edges_written) << "a commit of nodes and edges is lost";
+    ASSERT_LE(oracle.edge_commits(), promises.edges_begun) << "commits of nodes and edges that nobody made";
     ASSERT_GE(oracle.trained(), promises.trained) << "a checkpoint of training is lost";
     const bool has_layout = (*store)->manifest()->FindLayout("default") != nullptr;
     ASSERT_EQ(has_layout, promises.has_layout.value_or(has_layout));
@@ -297,6 +308,10 @@ void World::CheckDatabase(const std::string& state, const Promises& promises, ui
     const uint64_t writer = rng.Below(kWriters);
     const auto written = (*store)->Write(ToWriteBatch(BatchOf(seed_, writer, oracle.batches(writer) + 1)));
     ASSERT_OK(written);
+    if (promises.edges_begun > 0 && rng.Below(2) == 0) {
+      MemoryBudget budget(kGiB);
+      ASSERT_OK(crash::CommitEdges(**store, budget, crash::EdgeBatchOf(seed_, oracle.edge_commits() + 1)));
+    }
   }
   if (rng.Below(4) != 0) return;
   const auto store = Store::Open(plain_, state);

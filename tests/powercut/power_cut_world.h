@@ -37,6 +37,7 @@ struct Promises {
   uint64_t saving = 0, saved = 0;                // states of the run "served"
   std::optional<bool> has_layout = true;         // "default"; unknown while it changes
   std::optional<bool> has_partitioning = false;  // "default", as above
+  uint64_t edges_begun = 0, edges_written = 0;   // commits of nodes and edges
   bool imported = false;
   bool restored = false;
   std::optional<uint64_t> copied;  // the timestamp of the copy
@@ -118,6 +119,7 @@ class World {
   Status PutUnsynced(uint64_t writer);
   Status PutInPieces(uint64_t writer);
   Status Train(int64_t steps);
+  Status ChangeGraph();  // by the next commit of nodes and edges
 
  private:
   uint64_t SomeOperation(uint64_t seed) const;
