@@ -670,7 +670,9 @@ TEST_F(GrownNodes, APartitioningServesTheGraphOfItsBuildAndSaysSo) {
   for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(Grow(4));
   for (const bool compacted : {false, true}) {
     SCOPED_TRACE(compacted);
-    if (compacted) ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+    if (compacted) {
+      ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+    }
     EXPECT_FALSE(IsFresh(*store_->manifest(), store_->manifest()->partitionings[0]));
     const auto opened = open(told);
     ASSERT_OK(opened);
