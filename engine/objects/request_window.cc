@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kMebibyte = 1 << 20;
 constexpr uint64_t kRequestBytes = 64 << 10;  // what a request without a body counts as
-constexpr unsigned kStart = 16, kLeast = 4;
+constexpr unsigned kStart = 32, kLeast = 4;
 constexpr unsigned kLookAgainRounds = 16;
 constexpr double kLeastBytesPerSecond = 256 << 10;  // of one request, before anything is known
 

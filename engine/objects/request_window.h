@@ -2,7 +2,7 @@
 // used by one thread, told the time by its caller.
 //
 // A store answers after a delay that does not shrink, so throughput is requests in flight × bytes ÷ delay until the
-// bandwidth is used up. The window begins at 16 and doubles as long as a window's worth of answers brings in a quarter
+// bandwidth is used up. The window begins at 32 and doubles as long as a window's worth of answers brings in a quarter
 // more bytes a second than the best before, or brings in no less than requests in flight ÷ delay says. Then it is what
 // bandwidth × delay asks for, half as much again for answers that differ in delay, and looks again every 16 windows.
 //

@@ -199,6 +199,10 @@ void Transport::Run() {
       ready_.pop_front();
       Begin(std::move(attempt));
     }
+    // Answers come many at a time, so a request is told from those that the caller had no more of when all are begun.
+    const bool full = in_flight_.size() >= window_.size();
+    for (Attempt* const attempt : begun_) attempt->filled = full;
+    begun_.clear();
     int running = 0;
     curl_.curl_multi_perform(multi_, &running);
     int left = 0;
@@ -252,7 +256,7 @@ void Transport::Begin(std::unique_ptr<Attempt> attempt) {
     ++statistics_.requests;
     if (attempt->number > 1) ++statistics_.retries;
   }
-  attempt->filled = in_flight_.size() + 1 >= window_.size();
+  begun_.push_back(attempt.get());
   in_flight_.emplace(handle, std::move(attempt));
   curl_.curl_multi_add_handle(multi_, handle);
 }

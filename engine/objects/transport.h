@@ -89,6 +89,7 @@ class Transport {
   RequestWindow window_;
   Rng rng_;
   std::map<CURL*, std::unique_ptr<Attempt>> in_flight_;
+  std::vector<Attempt*> begun_;  // of those, since the last look
   std::multimap<Clock::time_point, std::unique_ptr<Attempt>> paused_;
   std::deque<std::unique_ptr<Attempt>> ready_;
 

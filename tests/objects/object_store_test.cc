@@ -8,6 +8,7 @@
 #include "objects/fake_store.h"
 #include "quarry/base/random.h"
 #include "quarry/objects/object_store.h"
+#include "request_window.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -230,12 +231,35 @@ TEST_F(ObjectStoreTest, ManyRangesUnderARandomSchedule) {
   EXPECT_EQ(right, 300);
 }
 
+// Where answers come many at a time, as those of requests that were sent together do, the window grows all the same.
+TEST_F(ObjectStoreTest, TheWindowGrowsWhereAnswersComeTogether) {
+  server_.PutObject("bucket/some/prefix/x", std::string(1000, 'x'));
+  server_.SetSchedule([](const SeenRequest&) { return Fate{.delay_seconds = 0.3}; });
+  const auto store = Open();
+  const unsigned begins = RequestWindow({}).size();
+  std::vector<std::vector<std::byte>> ranges(300, std::vector<std::byte>(1000));
+  Mutex mutex;
+  CondVar changed;
+  size_t done = 0;
+  for (std::vector<std::byte>& range : ranges) {
+    store->StartGet({.key = "x", .into = range}, [&](const Result<ObjectAnswer>& answer) {
+      EXPECT_OK(answer);
+      MutexLock lock(mutex);
+      ++done;
+      changed.NotifyAll();
+    });
+  }
+  MutexLock lock(mutex);
+  while (done < ranges.size()) changed.Wait(mutex);
+  EXPECT_GT(store->statistics().in_flight, begins);
+}
+
 TEST_F(ObjectStoreTest, BuffersAreOfTheBudget) {
   MemoryBudget small(1 << 20);
   EXPECT_THAT(ObjectStore::Open(kPlace, server_.access(), small, {}), IsStatus(Code::kOutOfBudget));
   {
     const auto store = Open();
-    EXPECT_EQ(budget_.used_bytes(), 64U * (512U << 10));
+    EXPECT_EQ(budget_.used_bytes(), ObjectStoreOptions().in_flight_max * (512U << 10));
   }
   EXPECT_EQ(budget_.used_bytes(), 0U);
 }

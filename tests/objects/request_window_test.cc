@@ -73,8 +73,8 @@ TEST(RequestWindowTest, IsNotHeldSmallByRoundsThatWereSlowByChance) {
 
 TEST(RequestWindowTest, HalvesWhereTheStoreAsksForIt) {
   RequestWindow window({.requests_max = 64});
-  EXPECT_EQ(window.size(), 16U);
-  for (int i = 0; i < 4; i++) window.SlowDown();
+  EXPECT_EQ(window.size(), 32U);
+  for (int i = 0; i < 5; i++) window.SlowDown();
   EXPECT_EQ(window.size(), 1U);
 }
 

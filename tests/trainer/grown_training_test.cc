@@ -20,9 +20,9 @@ namespace {
 using testing_util::ScratchFolder;
 using testing_util::TinyGraph;
 
-constexpr uint64_t kNodes = 900, kNodesBefore = 700;
+constexpr uint64_t kGrownNodes = 900, kNodesBefore = 700;
 
-TinyGraph WholeGraph() { return {.nodes = kNodes, .dim = 16}; }
+TinyGraph WholeGraph() { return {.nodes = kGrownNodes, .dim = 16}; }
 TinyGraph GraphBefore() { return {.nodes = kNodesBefore, .dim = 16}; }
 // Whether the edge is there before the graph grows: some of those between its nodes come later.
 bool IsEarly(const Edge& edge) {
@@ -84,10 +84,10 @@ class GrownTraining : public testing::Test {
   void Grow(Store& store) {
     const TinyGraph whole = WholeGraph();
     const auto change = GraphChange::Create(
-        store, budget_, {.nodes = kNodes - kNodesBefore, .memory_bytes = kGraphChangeBytesMin});
+        store, budget_, {.nodes = kGrownNodes - kNodesBefore, .memory_bytes = kGraphChangeBytesMin});
     ASSERT_OK(change);
     WriteBatch rows;
-    for (NodeId node = kNodesBefore; node < kNodes; ++node) {
+    for (NodeId node = kNodesBefore; node < kGrownNodes; ++node) {
       rows.Put("feature", node, whole.Row(node));
       rows.SetLabel(node, whole.Label(node));
     }
@@ -156,7 +156,7 @@ TEST_F(GrownTraining, ARunKeepsTheGraphThatItBeganWith) {
   };
   const auto summary = quarry::Train(**road, options, callbacks, {});
   ASSERT_OK(summary);
-  EXPECT_EQ(growing->manifest()->node_count, kNodes);
+  EXPECT_EQ(growing->manifest()->node_count, kGrownNodes);
   const Trained still = Train(*untouched, 3, /*resume=*/false);
   ASSERT_EQ(losses.size(), 3u);
   for (const auto& [epoch, loss] : losses) EXPECT_EQ(loss, still.epochs.at(epoch).first) << "epoch " << epoch;

@@ -36,7 +36,7 @@
 namespace quarry {
 
 struct ObjectStoreOptions {
-  unsigned in_flight_max = 64;  // requests
+  unsigned in_flight_max = 128;  // requests
   unsigned attempts_max = 8;
   double backoff_seconds = 0.1;  // before the second attempt
   double backoff_max_seconds = 10;

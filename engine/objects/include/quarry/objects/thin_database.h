@@ -26,7 +26,8 @@
 namespace quarry {
 
 inline constexpr unsigned kThinBlocksMin = 4;   // buffers for blocks
-inline constexpr unsigned kThinBlocksMax = 64;  // 64 of 4 MiB: 1.7 GB/s at 150 ms
+// Of 4 MiB. Three quarters are read ahead, of which up to 128 are on their way: 3.5 GB/s at 150 ms.
+inline constexpr unsigned kThinBlocksMax = 192;
 
 struct ThinOptions {
   uint64_t memory_bytes = 0;  // of buffers and requests; ThinMemoryBytes says how much of a budget
