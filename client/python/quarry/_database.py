@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from . import _html, _quarry
 from ._batches import Stream
-from ._errors import NotFound, Unsupported, UsageError
+from ._errors import InvalidArgument, NotFound, Unsupported, UsageError
 from ._sql import Result
 from ._values import (
     BFLOAT16,
@@ -546,7 +546,10 @@ class Database:
         rows read as zeros, so that nobody draws them or trains on them. An id stays that of a node without edges, and no
         added node gets it; rows that are put, or edges that are added, make it a node again. "nodes_removed" counts them,
         "removed" their edges. Streams and loaders that are open keep the graph that they have."""
-        removed = ids_of(np.asarray(ids), self.num_nodes, "nodes").reshape(-1)
+        given = np.asarray(ids)
+        if given.dtype.kind == "i" and np.any(given < 0):  # which reading takes from the end; here it is a mistake
+            raise InvalidArgument(f"nodes from {given.min()} on: there are {self.num_nodes}, from 0 on")
+        removed = ids_of(given, self.num_nodes, "nodes")
         return self._change(np.empty(0, np.uint64), [], [], None, None, topology, removed=removed)
 
     def _change(
