@@ -25,7 +25,7 @@
 
 namespace quarry {
 
-inline constexpr unsigned kThinBlocksMin = 4;   // buffers for blocks
+inline constexpr unsigned kThinBlocksMin = 4;  // buffers for blocks
 // Of 4 MiB. Three quarters are read ahead, of which up to 128 are on their way: 3.5 GB/s at 150 ms.
 inline constexpr unsigned kThinBlocksMax = 192;
 
