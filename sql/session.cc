@@ -70,13 +70,13 @@ Status Session::CheckRemoved() {
       QUARRY_TRY(list, neighbors->Read(indptr[destination], indptr[destination + 1]));
       owner = destination;
     }
-    const auto equal = std::ranges::equal_range(list, static_cast<uint32_t>(source));
-    if (copies >= equal.size()) continue;
+    const auto equal = static_cast<uint64_t>(std::ranges::count(list, static_cast<uint32_t>(source)));
+    if (copies >= equal) continue;
     return MakeStatus(
         Code::kUnsupported,
         "edges: {} of the {} parallel edges from {} to {} would be deleted, and they go together: "
         "delete all of them, and insert those that shall stay",
-        copies, equal.size(), source, destination);
+        copies, equal, source, destination);
   }
   return Status::Ok();
 }
