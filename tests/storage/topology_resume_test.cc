@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -19,6 +18,7 @@
 #include "quarry/verify/verify.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
+#include "support/file_text.h"
 #include "support/flip_byte.h"
 #include "support/killing_backend.h"
 #include "support/status_matchers.h"
@@ -38,11 +38,6 @@ constexpr CompactionPace kGraphPace{
     .piece_bytes = 16 << 10, .sync_bytes_min = 15 << 10, .sync_bytes_max = 15 << 10};
 constexpr uint64_t kGraphNodes = 900;
 const TinyGraph kGraph{.nodes = kGraphNodes, .dim = 4, .degree = 20};
-
-std::string FileBytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 struct GraphShape {
   bool csr = false, weighted = false;
@@ -189,7 +184,8 @@ TEST_P(TopologyResumeTest, TheFileIsAsIfNothingHadStoppedIt) {
   const auto whole = Store::Open(*backend, copy);
   ASSERT_OK(whole);
   ASSERT_OK(CompactTopology(**whole, graph.budget(), "graph", false, {}));
-  EXPECT_TRUE(FileBytes(graph.File("graph-2.qtp")) == FileBytes(copy + "/topology/graph-2.qtp"));
+  EXPECT_TRUE(testing_util::FileText(graph.File("graph-2.qtp")) ==
+              testing_util::FileText(copy + "/topology/graph-2.qtp"));
   ASSERT_OK(graph.Compact());
   EXPECT_TRUE(IsFolded(graph.record()));
   ASSERT_NO_FATAL_FAILURE(graph.Check());
