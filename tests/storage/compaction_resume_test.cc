@@ -2,24 +2,20 @@
 // killed at operations on files. Whatever happens, the rows are those that were written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "compaction_pace.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/verify/verify.h"
+#include "storage/compaction_child.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
 #include "support/file_text.h"
 #include "support/flip_byte.h"
-#include "support/killing_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -301,22 +297,10 @@ TEST(ResumedWriterTest, TheFileIsAsIfItHadBeenWrittenAtOnce) {
   }
 }
 
-// What the child is told: to compact this database, and to die at an operation. A process of its own, because
-// RocksDB's threads do not come along in a fork.
-constexpr const char* kOrders = "QUARRY_COMPACTION_ORDERS";
-
 TEST(CompactionChild, Work) {
-  const char* const orders = std::getenv(kOrders);
-  if (orders == nullptr) GTEST_SKIP() << "the child's part of CompactionKillTest";
-  uint64_t kill_at = 0;
-  std::string path;
-  std::istringstream(orders) >> kill_at >> path;
-  const std::unique_ptr<IoBackend> real = MakeThreadBackend(2);
-  testing_util::KillingBackend backend(*real, kill_at);
-  const auto store = Store::Open(backend, path);
-  MemoryBudget budget(kGiB);
-  const bool done = store.ok() && CompactTable(**store, budget, "feature", false, {}, kPace).ok();
-  _exit(done ? 0 : 3);
+  testing_util::CompactAndDie([](Store& store, MemoryBudget& budget) {
+    return CompactTable(store, budget, "feature", false, {}, kPace).ok();
+  });
 }
 
 TEST(CompactionKillTest, KilledAtAnyOperationItGoesOn) {
@@ -346,21 +330,11 @@ TEST(CompactionKillTest, KilledAtAnyOperationItGoesOn) {
       ASSERT_OK(dry);
       resumed += dry->resumed_row > 0;
     }
-    const std::string orders = std::to_string(1 + rng.Below(24 + kills)) + " " + database.path();
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      setenv(kOrders, orders.c_str(), 1);
-      std::fclose(stdout);
-      execl("/proc/self/exe", "compaction_resume_test", "--gtest_filter=CompactionChild.*", nullptr);
-      _exit(127);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status)) {
+    if (testing_util::RunCompactionChild("CompactionChild.Work", 1 + rng.Below(24 + kills),
+                                         database.path())) {
       ++kills;
     } else {
-      ASSERT_EQ(WEXITSTATUS(status), 0);
+      ASSERT_FALSE(testing::Test::HasFailure());
       ++finished;
     }
   }

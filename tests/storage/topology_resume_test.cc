@@ -2,13 +2,9 @@
 // the file is that of a compaction that nothing stopped, and what came meanwhile stays behind it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <set>
-#include <sstream>
 
 #include "compaction_pace.h"
 #include "pipeline/tiny_database.h"
@@ -16,11 +12,11 @@
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/topology_run.h"
 #include "quarry/verify/verify.h"
+#include "storage/compaction_child.h"
 #include "storage/small_store.h"
 #include "storage/store_rows.h"
 #include "support/file_text.h"
 #include "support/flip_byte.h"
-#include "support/killing_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -248,21 +244,10 @@ TEST(TopologyResumeMergeTest, AMergeOverItsBeginningIsBegunAnew) {
   ASSERT_NO_FATAL_FAILURE(graph.Check());
 }
 
-// What the child is told: to compact this graph, and to die at an operation.
-constexpr const char* kGraphOrders = "QUARRY_GRAPH_COMPACTION_ORDERS";
-
 TEST(TopologyCompactionChild, Work) {
-  const char* const orders = std::getenv(kGraphOrders);
-  if (orders == nullptr) GTEST_SKIP() << "the child's part of TopologyKillTest";
-  uint64_t kill_at = 0;
-  std::string path;
-  std::istringstream(orders) >> kill_at >> path;
-  const std::unique_ptr<IoBackend> real = MakeThreadBackend(2);
-  testing_util::KillingBackend backend(*real, kill_at);
-  const auto store = Store::Open(backend, path);
-  MemoryBudget budget(kGiB);
-  const bool done = store.ok() && CompactTopology(**store, budget, "graph", false, {}, kGraphPace).ok();
-  _exit(done ? 0 : 3);
+  testing_util::CompactAndDie([](Store& store, MemoryBudget& budget) {
+    return CompactTopology(store, budget, "graph", false, {}, kGraphPace).ok();
+  });
 }
 
 TEST(TopologyKillTest, KilledAtAnyOperationItGoesOn) {
@@ -276,21 +261,11 @@ TEST(TopologyKillTest, KilledAtAnyOperationItGoesOn) {
     graph.Change(30, rng.Below(2));
     resumed += graph.Compact(~uint64_t{0}, true)->resumed_edges > 0 ? 1 : 0;
     graph.Close();
-    const std::string orders = std::to_string(1 + rng.Below(30 + kills)) + " " + graph.path();
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      setenv(kGraphOrders, orders.c_str(), 1);
-      std::fclose(stdout);
-      execl("/proc/self/exe", "compaction_resume_test", "--gtest_filter=TopologyCompactionChild.*", nullptr);
-      _exit(127);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status)) {
+    if (testing_util::RunCompactionChild("TopologyCompactionChild.Work", 1 + rng.Below(30 + kills),
+                                         graph.path())) {
       ++kills;
     } else {
-      ASSERT_EQ(WEXITSTATUS(status), 0);
+      ASSERT_FALSE(testing::Test::HasFailure());
       ++finished;
     }
     graph.Reopen();
