@@ -199,7 +199,7 @@ void Transport::Run() {
       ready_.pop_front();
       Begin(std::move(attempt));
     }
-    // Answers come many at a time, so a request is told from those that the caller had no more of when all are begun.
+    // Answers come many at a time: whether the caller had as many as the window takes shows once all are begun.
     const bool full = in_flight_.size() >= window_.size();
     for (Attempt* const attempt : begun_) attempt->filled = full;
     begun_.clear();
