@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """moto's S3 server, one request at a time: its conditional writes look and write in two steps, so that two of them
-could both go through.
+could both go through. A part of an upload that is gone gets 404, as S3 gives it; moto ends in an error of its own.
 
     moto_store.py [CERTIFICATE KEY]     prints the port that it listens on; ends with its standard input
 
@@ -11,6 +11,7 @@ both seen the same.
 import ssl
 import sys
 import threading
+import urllib.parse
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -35,10 +36,20 @@ class OneAtATime:
             held = environ["REQUEST_METHOD"] == "GET" and path == self.raced and self.left > 0
             if held:
                 self.left -= 1
-            body = list(self.app(environ, start_response))
+            body = self.answer(environ, start_response)
         if held:
             self.both.wait()
         return body
+
+    def answer(self, environ, start_response):
+        try:
+            return list(self.app(environ, start_response))
+        except KeyError:
+            if "uploadId" not in urllib.parse.parse_qs(environ["QUERY_STRING"]):
+                raise
+            body = b"<Error><Code>NoSuchUpload</Code><Message>There is no such upload.</Message></Error>"
+            start_response("404 Not Found", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+            return [body]
 
 
 class Quiet(WSGIRequestHandler):
