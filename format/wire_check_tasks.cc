@@ -71,7 +71,7 @@ Status Check(const CreateTable& create) {
 }  // namespace
 
 Status CheckRoad(const RoadSpec& spec) {
-  QUARRY_RETURN_IF_ERROR(CheckTableName(spec.feature_table));
+  if (!spec.feature_table.empty()) QUARRY_RETURN_IF_ERROR(CheckTableName(spec.feature_table));
   QUARRY_RETURN_IF_ERROR(CheckName(spec.topology, "topology"));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.direction));
   QUARRY_RETURN_IF_ERROR(CheckKnown(spec.sampler));

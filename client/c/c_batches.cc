@@ -84,6 +84,29 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
     return Status();
   });
 }
+int quarry_sample_by(quarry_store* store, const quarry_live_spec* spec, const uint32_t* seeds,
+                     size_t seed_count, uint64_t stream_seed, quarry_batch** batch) {
+  static_assert(QUARRY_ALL_NEIGHBORS == wire::kAllNeighbors);
+  return Ends([&]() -> Status {
+    QUARRY_TRY(quarry::RoadSpec road, SpecOf(spec));
+    if (road.weighted || road.sampler != quarry::SamplerKind::kNeighbor) {
+      return Status(
+          Code::kUnsupported,
+          "blocks are drawn uniformly, of each node by itself: streams draw by weights, and have the "
+          "sampler 'labor'");
+    }
+    QUARRY_TRY(auto sampled, store->store->Sample({.topology = std::move(road.topology),
+                                                   .seeds = ListOf(seeds, seed_count),
+                                                   .fanouts = std::move(road.fanouts),
+                                                   .direction = road.direction,
+                                                   .stream_seed = stream_seed,
+                                                   .edge_ids = road.edge_ids,
+                                                   .replace = road.replace,
+                                                   .relation_fanouts = std::move(road.relation_fanouts)}));
+    *batch = new quarry_batch{std::move(sampled)};
+    return Status();
+  });
+}
 void quarry_batch_free(quarry_batch* batch) { delete batch; }
 int quarry_batch_get(const quarry_batch* batch, quarry_batch_arrays* arrays, size_t arrays_bytes) {
   return Ends([&]() -> Status {

@@ -193,6 +193,13 @@ Result<std::unique_ptr<Batch>> RemoteStore::Sample(const wire::Sample& request) 
   using Sampled = std::unique_ptr<Batch>;
   const Deadline deadline = link_->NewDeadline();
   return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Sampled> {
+    QUARRY_RETURN_IF_ERROR(session->CheckSampler({.relation_fanouts = request.relation_fanouts}));
+    if (request.replace) {
+      return MakeStatus(Code::kUnsupported,
+                        "{}: a server's blocks have distinct neighbors: open the database itself for draws "
+                        "with replacement",
+                        session->path());
+    }
     QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
     QUARRY_TRY(wire::Sampled sampled, Expect<wire::Sampled>(answer.response, session->path()));
     QUARRY_TRY(Brought brought, session->TakeCopy(std::move(sampled.payload), deadline));

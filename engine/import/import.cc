@@ -15,6 +15,7 @@
 #include "quarry/storage/import_workspace.h"
 #include "quarry/storage/store.h"
 #include "typed_ints.h"
+#include "typed_targets.h"
 
 namespace quarry {
 namespace {
@@ -370,7 +371,8 @@ class Importer {
     return Status::Ok();
   }
 
-  // Labels and splits are tables of all nodes, in which a type is a range of rows; features have a table for each type.
+  // Labels, targets and splits are tables of all nodes, in which a type is a range of rows; features have a table for each
+  // type.
   Status ImportTypes(ImportTarget& target) {
     std::vector<NodeTypeInput>& types = dataset_.node_types;
     const auto labelled =
@@ -393,6 +395,8 @@ class Importer {
     if (train != nullptr || valid != nullptr || test != nullptr) {
       QUARRY_RETURN_IF_ERROR(ImportSplits(target, train.get(), valid.get(), test.get()));
     }
+    QUARRY_TRY(const auto targets, JoinTargets(types));
+    if (targets != nullptr) QUARRY_RETURN_IF_ERROR(ImportTargets(target, *targets));
     for (size_t i = 0; i < types.size(); ++i) {
       if (types[i].features == nullptr) continue;
       NodeTypeRecord& type = manifest_.node_types[i];

@@ -126,6 +126,7 @@ Result<NodeTypeInput> OpenNodeType(const TypedParts::Nodes& type, const TypedPar
   return NodeTypeInput{.name = type.name,
                        .count = *part.node_count,
                        .features = std::move(part.features),
+                       .targets = std::move(part.targets),
                        .labels = std::move(part.labels),
                        .train = std::move(part.train),
                        .valid = std::move(part.valid),

@@ -60,7 +60,7 @@ class LiveRoadImpl final : public LiveRoad {
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions pass) override;
   std::span<const int64_t> labels() const override { return properties_.labels; }
   std::vector<NodeId> SplitNodes(Split split) const override { return properties_.SplitNodes(split); }
-  uint32_t feature_dim() const override { return typed() ? 0 : static_cast<uint32_t>(rows_.widest().dim); }
+  uint32_t feature_dim() const override { return rows_.dim(); }
   const LiveRoadPlan& plan() const override { return plan_; }
   Result<RoadProbe> ProbeTraining(uint32_t batches) override;
   LiveRoadNeed NeedWith(uint64_t cache_bytes) const override;
@@ -430,7 +430,7 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
 // Before the first pass that would bring in most of the table, where the buffer has room for all of it. Row by row that
 // took 4 GiB of reads for half a GiB of rows.
 Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
-  if (typed()) return Status::Ok();  // a scan of several tables is not priced
+  if (rows_.dim() == 0) return Status::Ok();  // a scan of several tables is not priced
   const FeatureGeometry& geometry = rows_.widest();
   if (filled_ || plan_.retained_max < geometry.row_count) return Status::Ok();
   const uint64_t batches = CeilDiv(pass.seeds.size(), uint64_t{options_.spec.batch_size});

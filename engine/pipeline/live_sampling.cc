@@ -20,6 +20,9 @@ Status CheckLiveOptions(const LiveRoadOptions& options) {
     return Status(Code::kUnsupported,
                   "fanouts by type of edges: batches are sampled by the processor, to memory");
   }
+  if (options.spec.feature_table.empty() && options.gpu.device != nullptr) {
+    return Status(Code::kUnsupported, "batches without rows are made in memory: leave the device out");
+  }
   if (options.io_depth == 0) return Status(Code::kUsage, "an I/O depth of 0: at least 1 is needed");
   if (SamplesOnDevice(options) && options.topology_placement == LiveRoadOptions::TopologyPlacement::kDisk) {
     return Status(Code::kUsage,

@@ -21,9 +21,7 @@ LiveStream::LiveStream(const LiveResources& resources, PassOptions options, std:
       owner_{.rows = {.rows = resources.buffer->rows(),
                       .stride_bytes = resources.device == nullptr ? resources.buffer->slot_bytes() : 0,
                       .element_type = resources.rows->widest().element_type,
-                      .dim = resources.rows->types().empty()
-                                 ? static_cast<uint32_t>(resources.rows->widest().dim)
-                                 : 0},
+                      .dim = resources.rows->dim()},
              .type_rows = resources.rows->types(),
              .back = released_},
       sampled_(batch_count_, options_.ordered),
@@ -233,7 +231,7 @@ StreamStats LiveStream::stats() const {
   stats.cache_lookups = now.lookups - then.lookups;
   stats.cache_hits = stats.cache_lookups - (now.misses - then.misses);
   // Where rows are of one table, those that are under way count, too.
-  if (resources_.rows->types().empty()) {
+  if (resources_.rows->dim() > 0) {
     stats.bytes_useful =
         (now.misses - then.misses + resources_.filled_rows) * resources_.rows->widest().row_bytes;
   }

@@ -14,7 +14,10 @@ struct NamedRows {
 };
 
 std::vector<NamedRows> TablesOf(const Manifest& manifest, const RoadSpec& spec) {
-  if (spec.relation_fanouts.empty()) return {{spec.feature_table, 0}};
+  if (spec.relation_fanouts.empty()) {
+    return spec.feature_table.empty() ? std::vector<NamedRows>()
+                                      : std::vector{NamedRows{spec.feature_table, 0}};
+  }
   std::vector<NamedRows> tables;
   for (const NodeTypeRecord& type : manifest.node_types) {
     if (!type.feature_table.empty()) tables.push_back({type.feature_table, type.first});
@@ -51,7 +54,7 @@ Result<RowSources> RowSources::Open(Store& store, const Snapshot& snapshot, cons
                              .overlay = nullptr});
   }
   if (spec.relation_fanouts.empty()) {
-    rows.node_count_ = rows.sources_.front().end;
+    rows.node_count_ = rows.sources_.empty() ? manifest->node_count : rows.sources_.front().end;
     return rows;
   }
   rows.node_count_ = manifest->node_count;

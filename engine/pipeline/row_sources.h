@@ -1,5 +1,5 @@
 // RowSources: the tables that a live road's rows are in: one of all nodes, or, where fanouts are by type, one for each type
-// of nodes that has rows, which may differ in elements and dim. Private to this room.
+// of nodes that has rows, which may differ in elements and dim; or none, of a road without rows. Private to this room.
 //
 // Immutable once open: any thread. Must not outlive its store.
 #pragma once
@@ -38,11 +38,15 @@ class RowSources {
   // Nodes, with rows or without.
   uint64_t node_count() const { return node_count_; }
   std::span<const RowSource> sources() const { return sources_; }
-  // By type of nodes; empty where there is one table.
+  // Elements of a row, where there is one table; else 0.
+  uint32_t dim() const {
+    return sources_.empty() || !types_.empty() ? 0 : static_cast<uint32_t>(widest_.dim);
+  }
+  // By type of nodes; empty where there is one table, or none at all.
   std::span<const TypeRows> types() const { return types_; }
-  // The longest row's, which slots have room for: not of a table, where no type has rows.
+  // The longest row's, which slots have room for: not of a table, where there is none.
   const FeatureGeometry& widest() const { return widest_; }
-  // The table with the most bytes; null where no type has rows.
+  // The table with the most bytes; null where there is none.
   const FeatureTable* largest() const;
   uint64_t data_bytes() const;
 

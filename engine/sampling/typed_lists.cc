@@ -74,6 +74,7 @@ Result<std::unique_ptr<TypedLists>> TypedLists::Make(const Manifest& manifest, c
 Status TypedLists::Fill(const Topology& topology, const NextRelations& next) {
   const std::span<const uint64_t> indptr = topology.indptr(Adjacency::kCsc);
   ends_.resize(end_count_);
+  degrees_max_.resize(relation_count_);
   std::span<const uint32_t> relations;
   uint64_t edge = 0;
   for (uint32_t t = 0; t < types_.size(); ++t) {
@@ -108,6 +109,12 @@ Status TypedLists::Fill(const Topology& topology, const NextRelations& next) {
             topology.file().path(), edge, type.first + i, relation, node_types_[t].name);
       }
       for (; k < kept; ++k) ends[k] = static_cast<uint32_t>(end - begin);
+      for (uint32_t from = 0, j = 0; j < type.relations.size(); ++j) {
+        const uint32_t to = j == kept ? static_cast<uint32_t>(end - begin) : ends[j];
+        uint32_t& most = degrees_max_[type.relations[j]];
+        most = std::max(most, to - from);
+        from = to;
+      }
     }
   }
   return Status::Ok();

@@ -357,8 +357,8 @@ Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
   return MakeStatus(Code::kInvalidArgument, "seed {} is given twice", *twice);
 }
 
-// What is packed, and parts, have neither types of edges in their blocks nor rows of several tables.
-Status CheckTypedRoad(const wire::OpenStream& request) {
+// What is packed, and parts, have neither types of edges in their blocks nor rows of other than one table.
+Status CheckLiveOnly(const wire::OpenStream& request) {
   const RoadSpec* spec = nullptr;
   if (const auto* planned = std::get_if<wire::PlannedSpec>(&request.road);
       planned != nullptr && planned->live) {
@@ -366,7 +366,12 @@ Status CheckTypedRoad(const wire::OpenStream& request) {
   }
   if (const auto* fresh = std::get_if<wire::SuperbatchSpec>(&request.road)) spec = &fresh->live;
   if (const auto* parts = std::get_if<wire::PartitionedSpec>(&request.road)) spec = &parts->live;
-  if (spec == nullptr || spec->relation_fanouts.empty()) return Status::Ok();
+  if (spec == nullptr) return Status::Ok();
+  if (spec->feature_table.empty()) {
+    return Status(Code::kUnsupported,
+                  "batches without rows are sampled as they come: on the live road alone");
+  }
+  if (spec->relation_fanouts.empty()) return Status::Ok();
   return Status(Code::kUnsupported, "fanouts by type of edges are drawn on the live road alone");
 }
 
@@ -414,7 +419,7 @@ Result<OpenedRoad> OpenRoad(Store& store, MemoryBudget& budget, const wire::Open
                             std::shared_ptr<const Snapshot> snapshot, const std::string& name,
                             const std::stop_token& stop, const DeviceTarget& device) {
   QUARRY_RETURN_IF_ERROR(CheckSnapshot(request, snapshot.get()));
-  QUARRY_RETURN_IF_ERROR(CheckTypedRoad(request));
+  QUARRY_RETURN_IF_ERROR(CheckLiveOnly(request));
   if (snapshot == nullptr) {
     QUARRY_TRY(snapshot, store.TakeSnapshot());
   }

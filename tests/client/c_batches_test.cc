@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "c/handles.h"
@@ -117,6 +120,67 @@ TEST_P(CRowsTest, BlocksAndStreamsThatAreAskedForThemHaveEdgeIds) {
   const quarry_superbatch_spec fresh = {.size = sizeof(fresh), .live = &in};
   EXPECT_EQ(quarry_open_superbatch(store_, &fresh, nullptr, &stream), QUARRY_UNSUPPORTED);
   EXPECT_THAT(quarry_last_error(), HasSubstr("a layout keeps no edge ids"));
+}
+
+TEST_P(CRowsTest, BlocksAreSampledByASpec) {
+  const std::vector<uint32_t> seeds = {1, 5, 299};
+  const auto sample = [&](quarry_live_spec spec, std::vector<uint32_t> fanouts, uint64_t seed) {
+    spec.size = sizeof(spec);
+    spec.fanouts = fanouts.data();
+    spec.fanout_count = fanouts.size();
+    quarry_batch* batch = nullptr;
+    const int code = quarry_sample_by(store_, &spec, seeds.data(), seeds.size(), seed, &batch);
+    return std::pair(code, std::unique_ptr<quarry_batch, void (*)(quarry_batch*)>(batch, quarry_batch_free));
+  };
+  const auto arrays_of = [](const quarry_batch* batch) {
+    quarry_batch_arrays arrays{};
+    EXPECT_EQ(quarry_batch_get(batch, &arrays, sizeof(arrays)), QUARRY_OK);
+    return arrays;
+  };
+  // The block of quarry_sample.
+  const std::vector<uint32_t> fanouts = {4, 3};
+  quarry_batch* plain = nullptr;
+  ASSERT_EQ(quarry_sample(store_, nullptr, seeds.data(), 3, fanouts.data(), 2, QUARRY_IN, 5, &plain),
+            QUARRY_OK);
+  const auto [code, batch] = sample({.edge_ids = 1}, fanouts, 5);
+  ASSERT_EQ(code, QUARRY_OK) << quarry_last_error();
+  const quarry_batch_arrays one = arrays_of(plain), other = arrays_of(batch.get());
+  EXPECT_TRUE(
+      std::ranges::equal(std::span(one.nodes, one.node_count), std::span(other.nodes, other.node_count)));
+  EXPECT_TRUE(
+      std::ranges::equal(std::span(one.indices, one.edge_count), std::span(other.indices, other.edge_count)));
+  EXPECT_TRUE(std::ranges::equal(std::span(one.edge_ids, one.edge_count),
+                                 std::span(other.edge_ids, other.edge_count)));
+  quarry_batch_free(plain);
+  // All neighbors of the seeds.
+  uint64_t edge_count = 0;
+  std::vector<uint32_t> edges(3 * database_.graph().Edges().size());
+  ASSERT_EQ(quarry_read_edges(store_, nullptr, 0, edges.size() / 3, edges.data(), &edge_count), QUARRY_OK);
+  const auto [all_code, all] = sample({}, {QUARRY_ALL_NEIGHBORS}, 5);
+  ASSERT_EQ(all_code, QUARRY_OK) << quarry_last_error();
+  const quarry_batch_arrays taken = arrays_of(all.get());
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    std::vector<uint32_t> expected, found;
+    for (uint64_t e = 0; e < edge_count; ++e) {
+      if (edges[3 * e + 2] == seeds[i]) expected.push_back(edges[3 * e]);
+    }
+    for (uint32_t e = taken.indptr[i]; e < taken.indptr[i + 1]; ++e)
+      found.push_back(taken.nodes[taken.indices[e]]);
+    std::ranges::sort(found);
+    EXPECT_EQ(found, expected);
+  }
+  // What is not drawn so.
+  const bool embedded = GetParam() == StoreKind::kEmbedded;
+  EXPECT_EQ(sample({.replace = 1}, {7}, 5).first, embedded ? QUARRY_OK : QUARRY_UNSUPPORTED);
+  EXPECT_EQ(sample({.replace = 1}, {QUARRY_ALL_NEIGHBORS}, 5).first,
+            embedded ? QUARRY_USAGE : QUARRY_UNSUPPORTED);
+  EXPECT_EQ(sample({.weighted = 1}, {2}, 5).first, QUARRY_UNSUPPORTED);
+  EXPECT_EQ(sample({.sampler = "labor"}, {2}, 5).first, QUARRY_UNSUPPORTED);
+  const uint32_t by_type = 2;
+  EXPECT_EQ(sample({.relation_fanouts = &by_type, .relation_fanout_count = 1}, {2}, 5).first,
+            embedded ? QUARRY_INVALID_ARGUMENT : QUARRY_UNSUPPORTED);
+  EXPECT_THAT(quarry_last_error(),
+              HasSubstr(embedded ? "no types of edges" : "a server's batches have no types"));
 }
 
 TEST_P(CRowsTest, IdsOfALookupComeInAnyOrderAndMoreThanOnce) {

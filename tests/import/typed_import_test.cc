@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "quarry/import/dataset.h"
@@ -130,6 +131,39 @@ TEST_F(TypedImport, TakesAFolderForEachTypeWhole) {
     for (size_t t = 0; t < set.nodes.size(); ++t)
       EXPECT_EQ(store->manifest()->node_types[t].name, set.nodes[t].name);
   }
+}
+
+// Targets are one table of all nodes, NaN where a type has none.
+TEST_F(TypedImport, TargetsOfTypesAreOneTable) {
+  const TypedSet set = RandomTypedSet(3, 50);
+  set.WriteTo(set_);
+  const auto write = [&](size_t type, uint64_t columns, uint64_t rows) {
+    std::vector<float> values(rows * columns);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(type * 1000 + i) / 8;
+    set_.Write(set.nodes[type].name + "/targets.npy", NpyFile(values, {rows, columns}));
+    return values;
+  };
+  std::vector<float> expected(set.nodes[0].count * 3, std::numeric_limits<float>::quiet_NaN());
+  for (const size_t type : {1, 2}) {
+    const std::vector<float> values = write(type, 3, set.nodes[type].count);
+    expected.insert(expected.end(), values.begin(), values.end());
+  }
+  ASSERT_OK(Import());
+  {
+    const auto store = Opened();
+    const std::vector<float> found = ValuesOf<float>(*store, "target");
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_TRUE(found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i]))) << i;
+    }
+  }
+  write(2, 2, set.nodes[2].count);
+  EXPECT_THAT(Import(), IsStatus(Code::kInvalidArgument,
+                                 HasSubstr("targets of type 'field-of_study' are 2 x float32, those of type "
+                                           "'author' 3 x float32")));
+  write(2, 3, set.nodes[2].count - 1);
+  EXPECT_THAT(Import(), IsStatus(Code::kInvalidArgument, HasSubstr("6")));
+  EXPECT_FALSE(std::filesystem::exists(database_));
 }
 
 template <typename T>

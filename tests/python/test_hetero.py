@@ -123,7 +123,9 @@ class TypedDatabaseTest(TypedTest):
 
 
 @unittest.skipUnless(_TORCH, "torch and torch_geometric are not there")
-class HeteroTest(TypedTest):
+class HeteroDatabaseTest(TypedTest):
+    """With the HeteroData that the database is made of as self.data."""
+
     def make(self) -> None:
         import torch
         from torch_geometric.data import HeteroData
@@ -152,6 +154,8 @@ class HeteroTest(TypedTest):
         labelled = self.graph["masks"]["train"] & (self.graph["labels"] >= 0)
         self.train = np.flatnonzero(labelled)
 
+
+class HeteroTest(HeteroDatabaseTest):
     def check(self, batch, nodes, fanouts, seed_type="paper"):
         """One batch against the arrays: all types, rows, edges, and as many of each type as its fanout says."""
         from torch_geometric.data import HeteroData
@@ -282,6 +286,68 @@ class HeteroTest(TypedTest):
         for (name, attribute), values in expected.items():
             self.assertTrue(torch.equal(store[name, attribute, None], values), (name, attribute))
 
+    def test_targets_are_by_type(self):
+        import torch
+
+        from quarry.pyg import FeatureStore, NodeLoader
+
+        rng, data = np.random.default_rng(4), self.data.clone()
+        targets = {name: torch.from_numpy(rng.standard_normal((NODES[name], 2), dtype=np.float32)) for name in ("author", "field_of_study")}
+        targets["author"][5] = torch.nan
+        for name, values in targets.items():
+            data[name].y = values
+        quarry.from_pyg(data, self.folder / "targets.db", progress=False)
+        with quarry.open(self.folder / "targets.db", memory="256MiB") as db:
+            expected = np.concatenate([targets[name] if name in targets else np.full((NODES[name], 2), np.nan) for name in NODES])
+            np.testing.assert_array_equal(db["target"][:], expected)
+            self.assertEqual(db.verify(progress=False)["faults"], [])
+            for name, values in targets.items():
+                for batch in self.Loader(db, [3, 2], 64, (name, None)):
+                    seeds = batch[name].n_id[: batch[name].batch_size]
+                    self.assertEqual(batch[name].y.dtype, torch.float32)
+                    torch.testing.assert_close(batch[name].y, values[seeds], equal_nan=True)
+            with db.snapshot() as before:
+                db.put([self.first["author"] + 7], target=np.full((1, 2), 8, np.float32))
+                (old,) = self.Loader(db, [2], 64, ("author", [7]), snapshot=before)
+            (new,) = self.Loader(db, [2], 64, ("author", [7]))
+            torch.testing.assert_close(old["author"].y, targets["author"][[7]])
+            self.assertEqual(new["author"].y.tolist(), [[8, 8]])
+            targets["author"][7] = 8
+            for batch in self.Loader(db, [3, 2], 64, "train"):
+                np.testing.assert_array_equal(batch["paper"].y, self.graph["labels"][batch["paper"].n_id[: batch["paper"].batch_size]])
+            store = FeatureStore(db)
+            for name, values in targets.items():
+                torch.testing.assert_close(store[name, "y", None], values, equal_nan=True)
+            np.testing.assert_array_equal(store["paper", "y", None], self.graph["labels"])
+            for batch in NodeLoader(db, [3, 2], "train", batch_size=64):
+                torch.testing.assert_close(batch["author"].y, targets["author"][batch["author"].n_id], equal_nan=True)
+        for name in targets:
+            del data[name].y
+        data["paper"].y = torch.rand(NODES["paper"])
+        quarry.from_pyg(data, self.folder / "fractions.db", progress=False)
+        with quarry.open(self.folder / "fractions.db", memory="256MiB") as db:
+            for batch in self.Loader(db, [3, 2], 64, "train", shuffle=True):
+                papers = batch["paper"]
+                torch.testing.assert_close(papers.y, data["paper"].y[papers.n_id[: papers.batch_size], None])
+
+    def test_types_may_be_without_features(self):
+        import torch
+
+        for kept in (["author"], []):
+            data = self.data.clone()
+            for name in DIMS:
+                if name not in kept:
+                    del data[name].x
+            path = self.folder / f"bare{len(kept)}.db"
+            quarry.from_pyg(data, path, progress=False)
+            with quarry.open(path, memory="256MiB") as db:
+                for one, other in zip(*(self.Loader(of, [3, 2], 64, ("paper", None), seed=3) for of in (db, self.db)), strict=True):
+                    for name in NODES:
+                        self.assertTrue(torch.equal(one[name].n_id, other[name].n_id))
+                        self.assertEqual("x" in one[name], name in kept)
+                        if name in kept:
+                            self.assertTrue(torch.equal(one[name].x, other[name].x))
+
     def test_a_graph_store_has_edges_by_type(self):
         import unittest.mock
 
@@ -376,18 +442,19 @@ class HeteroTest(TypedTest):
         for call in (lambda: db.plan([2], 64), lambda: db.stream([2], 64)):
             with self.assertRaisesRegex(quarry.Unsupported, "types of nodes and edges: .*quarry.pyg.Loader"):
                 call()
-        from quarry.pyg import FeatureStore, LinkLoader, NeighborSampler, NodeLoader
+        from quarry.pyg import FeatureStore
 
-        for refused in (lambda: NeighborSampler(db, [2]), lambda: NodeLoader(db, [2]), lambda: LinkLoader(db, [2]), lambda: FeatureStore(db, edge_attrs={"a": [0]})):
-            with self.assertRaisesRegex(quarry.Unsupported, "types of nodes and edges: quarry.pyg.Loader"):
-                refused()
+        with self.assertRaisesRegex(quarry.Unsupported, "edge_attrs of a database with types"):
+            FeatureStore(db, edge_attrs={"a": [0]})
         data = self.data.clone()
         data["a b"].num_nodes = 3
         with self.assertRaisesRegex(quarry.UsageError, "'a b'"):
             quarry.from_pyg(data, self.folder / "other.db", progress=False)
         data = self.data.clone()
-        data["paper"].y = data["paper"].y[:, None] * np.array([1.0, 2.0])
-        with self.assertRaisesRegex(quarry.UsageError, "y of type 'paper'"):
+        del data["paper"].y
+        for name, columns in (("paper", 2), ("author", 3)):
+            data[name].y = np.ones((NODES[name], columns), np.float32)
+        with self.assertRaisesRegex(quarry.InvalidArgument, "targets of author.*are 3 x float32, those of type 'paper' 2 x float32"):
             quarry.from_pyg(data, self.folder / "other.db", progress=False)
         data = self.data.clone()
         data["author", "writes", "paper"].edge_index[0, 0] = 10**6

@@ -251,10 +251,28 @@ next(batches)
                 self.assertEqual(set(map(tuple, db.edges().T)), set(expected))
                 rows = db.sql("SELECT src, dst, weight FROM edges").fetchall()
                 self.assertEqual({(source, destination): weight for source, destination, weight in rows}, dict.fromkeys(expected) if name == "ones" else expected)
-                with self.assertRaisesRegex(quarry.NotFound, r"no table 'feature'.*create_table"):
-                    iter(self.Loader(db, [2], input_nodes=None))
-                db.create_table("feature", 1)
                 self.assertEqual(sum(data.batch_size for data in self.Loader(db, [2], input_nodes=None, weighted=name != "ones")), NODES)
+                db.create_table("feature", 1)
+                for data in self.Loader(db, [2], input_nodes=None, weighted=name != "ones"):
+                    self.assertTrue(torch.equal(data.x, torch.zeros(data.num_nodes, 1)))
+
+    def test_without_features_batches_are_the_same_without_x(self):
+        graph = {name: values for name, values in self.graph.items() if name != "features"}
+        quarry.import_(self.folder / "bare.db", **graph, num_nodes=NODES, progress=False)
+        with quarry.open(self.folder / "bare.db", memory="256MiB") as db:
+            self.assertNotIn("feature", db)
+            for options in ({"input_nodes": "train", "shuffle": True}, {"input_nodes": [9, 3, 77], "edge_ids": True}, {"input_nodes": None, "replace": True}, {"input_nodes": "valid", "sampler": "labor"}):
+                bare, whole = (list(self.Loader(of, [4, 3], 64, seed=5, **options)) for of in (db, self.db))
+                # Batches come as they are made where seeds are shuffled.
+                for one, other in zip(*(sorted(batches, key=lambda data: data.input_id.tolist()) for batches in (bare, whole)), strict=True):
+                    self.assertEqual({*other.keys()} - {*one.keys()}, {"x"})
+                    for name in one.keys():
+                        self.assertTrue(np.array_equal(one[name], other[name]), name)
+            for option in ({"plan": True, "shuffle": True}, {"gpu_sampling": True}):
+                with self.assertRaisesRegex(quarry.UsageError, "has no features|gpu_sampling"):
+                    self.Loader(db, [2], **option)
+            with self.assertRaisesRegex(quarry.NotFound, "no table 'feature'"):
+                db.plan([2], 64)
 
     def test_targets_are_the_seeds_rows(self):
         """y of fractions, and of several columns: numbers to learn, not classes."""
@@ -364,6 +382,16 @@ next(batches)
             (new,) = self.Loader(self.db, [2], input_nodes=[5])
             self.check(old, [5])
             self.assertEqual(float(new.x[0].abs().sum()), 0)
+
+    def test_a_loader_pickles_as_what_it_was_made_of(self):
+        loader = self.Loader(self.db, [4, 3], 64, "train", shuffle=True, seed=3, edge_ids=True)
+        first = list(loader)
+        again = pickle.loads(pickle.dumps(loader))
+        self.assertEqual(repr(again), repr(loader))
+        batches = ({tuple(data.input_id.tolist()): data for data in epoch} for epoch in (first, again))
+        for one, other in zip(*(sorted(epoch.items()) for epoch in batches), strict=True):
+            self.assertEqual(one[0], other[0])
+            self.assertTrue(self.torch.equal(one[1].e_id, other[1].e_id))
 
     def test_what_it_cannot_do_is_said(self):
         for options, expected in (({"num_workers": 4}, TypeError), ({"disjoint": True}, NotImplementedError), ({"frobnicate": 1}, TypeError)):

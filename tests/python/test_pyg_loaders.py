@@ -2,13 +2,14 @@
 stores and sampler. Need torch and torch_geometric.
 
 They restate what test/loader/test_neighbor_loader.py and test_link_neighbor_loader.py of PyG ask of a pair of stores.
-What differs: stores of a database are of one type, so that the heterogeneous cases have none here; all neighbors are
-1024 of them, not -1; there is at least one hop; no times, no weights of edges, no disjoint or induced samples.
+What differs: there is at least one hop; no times, no weights of edges, no disjoint or induced samples. The heterogeneous
+cases are those of test_hetero_loaders.py.
 """
 
 import importlib.util
 import multiprocessing
 import os
+import pickle
 import unittest
 from collections import Counter
 
@@ -106,7 +107,7 @@ class NeighborSamplerTest(LoadersTest):
         self.check(self.sample(np.array([8], np.int32), [2]), [2])
 
     def test_all_neighbors_are_the_neighborhood(self):
-        out = self.sample([11, 230], [1024, 1024])
+        out = self.sample([11, 230], [-1, -1])
         self.check(out, [1024, 1024])
         near, seen = {11, 230}, {11, 230}
         wanted = []
@@ -116,6 +117,29 @@ class NeighborSamplerTest(LoadersTest):
             seen |= near
         self.assertEqual(set(out.node.tolist()), seen)
         self.assertEqual(sorted(zip(out.node[out.row].tolist(), out.node[out.col].tolist())), sorted(wanted))
+
+    def test_more_neighbors_than_can_be_drawn_are_refused(self):
+        quarry.import_(self.folder / "hub.db", edges=np.stack([np.arange(1100), np.full(1100, 1100)]), progress=False)
+        with quarry.open(self.folder / "hub.db", memory="64MiB") as db:
+            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors of nodes: that is up to 1100 of a node, and 1024"):
+                NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([3])))
+
+    def test_replacement_gives_as_many_as_asked(self):
+        out = self.sample([11, 230, 4], [7], replace=True)
+        np.testing.assert_array_equal(np.bincount(out.col, minlength=3)[:3], 7 * (self.degree[[11, 230, 4]] > 0))
+        self.assertLessEqual(set(zip(out.node[out.row].tolist(), out.node[out.col].tolist())), self.pairs)
+        with self.assertRaisesRegex(quarry.UsageError, "with replacement"):
+            self.sample([1], [-1], replace=True)
+
+    def test_stores_and_samplers_pickle(self):
+        stores, sampler = pickle.loads(pickle.dumps((self.stores, NeighborSampler(self.stores, [4, 3]))))
+        self.assertIs(sampler.db, self.db)
+        index = NodeSamplerInput(None, torch.tensor([4, 40]))
+        torch.manual_seed(2)
+        out = sampler.sample_from_nodes(index)
+        self.check(out, [4, 3])
+        np.testing.assert_array_equal(stores[0].get_tensor(None, "x", index=out.node), self.graph["features"][out.node])
+        self.assertEqual(stores[1].get_all_edge_attrs()[0].size, (NODES, NODES))
 
     def test_samples_follow_the_seed_of_torch(self):
         draws = []
@@ -209,7 +233,7 @@ class NeighborSamplerTest(LoadersTest):
             self.links(NegativeSampling("triplet"), torch.ones(20))
 
     def test_what_it_cannot_do_is_said(self):
-        for options in ({"replace": True}, {"disjoint": True}, {"subgraph_type": "induced"}, {"time_attr": "time"}, {"weight_attr": "weight"}, {"temporal_strategy": "last"}, {"sample_direction": "backward"}):
+        for options in ({"disjoint": True}, {"subgraph_type": "induced"}, {"time_attr": "time"}, {"weight_attr": "weight"}, {"temporal_strategy": "last"}, {"sample_direction": "backward"}):
             (name,) = options
             with self.assertRaisesRegex(NotImplementedError, name):
                 NeighborSampler(self.db, [2], **options)
@@ -218,7 +242,7 @@ class NeighborSamplerTest(LoadersTest):
             NeighborSampler(self.db, [2], frobnicate=1)
         with self.assertRaisesRegex(quarry.UsageError, "list"):
             NeighborSampler(self.db, {("a", "to", "b"): [2]})
-        for wrong in ([], [0], [-1], [2000]):
+        for wrong in ([], [0], [-2], [2000]):
             with self.assertRaises(quarry.UsageError):
                 NeighborSampler(self.db, wrong)
         sampler = NeighborSampler(self.db, [2])
@@ -341,9 +365,12 @@ class NodeLoaderTest(LoadersTest):
         theirs = pyg.NodeLoader(self.stores, sampler, torch.arange(4), num_workers=1, multiprocessing_context=multiprocessing.get_context("fork"))
         with self.assertRaisesRegex(quarry.Forked, "forked"):
             next(iter(theirs))
+        theirs = pyg.NodeLoader(self.stores, sampler, torch.arange(4), num_workers=1, multiprocessing_context="spawn")
+        with self.assertRaisesRegex(quarry.Unsupported, "is open in this process.*quarry serve"):
+            next(iter(theirs))
 
     def test_options_that_are_not_there_are_refused(self):
-        for options, expected in (({"replace": True}, NotImplementedError), ({"input_time": torch.zeros(3)}, NotImplementedError), ({"frobnicate": 1}, TypeError)):
+        for options, expected in (({"disjoint": True}, NotImplementedError), ({"input_time": torch.zeros(3)}, NotImplementedError), ({"frobnicate": 1}, TypeError)):
             with self.assertRaisesRegex(expected, next(iter(options))):
                 NodeLoader(self.db, [2], [1, 2, 3], **options)
 

@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import quarry
-from small_graph import DIM, ServedDatabaseTest, heed_interrupts
+from small_graph import DIM, NODES, ServedDatabaseTest, heed_interrupts
 from test_streams import check_edge_ids
 
 
@@ -40,6 +40,17 @@ class ServedTest(ServedDatabaseTest):
                 np.testing.assert_array_equal(batch.x, x)
         with pickle.loads(pickle.dumps(self.db)) as other:
             self.assertEqual(other.num_nodes, self.db.num_nodes)
+
+    def test_batches_without_rows_and_blocks_of_all_neighbors(self):
+        with self.db.stream([4, 3], batch_size=64, table=None) as stream:
+            batches = list(stream.epoch("valid", ordered=True))
+        np.testing.assert_array_equal(np.sort(np.concatenate([batch.seeds for batch in batches])), self.graph["valid"])
+        self.assertEqual([batch.x for batch in batches], [None] * len(batches))
+        block = self.db.sample([3, 400], [-1])
+        degrees = np.bincount(self.graph["edges"][1], minlength=NODES)
+        np.testing.assert_array_equal(np.diff(block.indptr), degrees[[3, 400]])
+        with self.assertRaisesRegex(quarry.Unsupported, "distinct neighbors"):
+            self.db.sample([3], [2], replace=True)
 
     def test_upkeep_is_the_servers(self):
         self.db.put([3], feature=np.ones((1, DIM), np.float32))

@@ -91,6 +91,18 @@ class StreamsTest(DatabaseTest):
         with self.assertRaisesRegex(quarry.Unsupported, '"edges" has no rows'):
             self.db.stream([4, 3], batch_size=64, partitioning="edges").start("train")
 
+    def test_without_a_table_batches_have_no_rows(self):
+        spec = {"fanouts": [4, 3], "batch_size": 64, "seed": 9}
+        with self.db.stream(**spec) as with_rows, self.db.stream(**spec, table=None) as stream:
+            for one, other in zip(with_rows.epoch("valid", ordered=True, number=2), stream.epoch("valid", ordered=True, number=2), strict=True):
+                np.testing.assert_array_equal(one.nodes, other.nodes)
+                np.testing.assert_array_equal(one.indices, other.indices)
+                np.testing.assert_array_equal(one.labels, other.labels)
+                self.assertIsNone(other.x)
+            self.assertEqual(stream.stats()["feature_bytes_read"], 0)
+        with self.assertRaisesRegex(quarry.Unsupported, "without rows"):
+            self.db.stream(**spec, table=None, fresh=True)
+
     def test_edge_ids_are_columns_of_the_edge_list(self):
         edges = self.db.edges()
         for replace in (False, True):

@@ -1,8 +1,10 @@
 """Databases and their tables: reading, writing, snapshots, errors, upkeep."""
 
+import copy
 import html
 import importlib.util
 import io
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -188,8 +190,6 @@ class TablesTest(DatabaseTest):
             quarry.open(self.path)
         other = subprocess.run([sys.executable, "-c", f"import quarry; quarry.open({str(self.path)!r})"], capture_output=True, text=True)
         self.assertIn(f"quarry._errors.Busy: {self.path} is open in process {os.getpid()}", other.stderr)
-        with self.assertRaisesRegex(quarry.Unsupported, "serve"):
-            pickle.dumps(self.db)
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -203,6 +203,28 @@ class TablesTest(DatabaseTest):
         os.waitpid(child, 0)
         self.assertIn("forked", os.read(read, 4096).decode())
         np.testing.assert_array_equal(self.db["feature"][0], self.graph["features"][0])
+
+    def test_it_pickles_by_its_path(self):
+        pickled = pickle.dumps(self.db)
+        again, table = pickle.loads(pickle.dumps((self.db, self.db["feature"])))
+        self.assertIs(again, self.db)
+        self.assertIs(copy.deepcopy(self.db), self.db)
+        np.testing.assert_array_equal(table[[3, 1]], self.graph["features"][[3, 1]])
+        with self.assertRaisesRegex(quarry.Unsupported, "a snapshot is one process's"):
+            pickle.dumps(self.db.snapshot())
+        # While it is open here: a process that is spawned with it is not started, and one that unpickles it is told.
+        with self.assertRaisesRegex(quarry.Unsupported, "is open in this process.*quarry serve.*unix:"):
+            multiprocessing.get_context("spawn").Process(target=len, args=(table,)).start()
+        load = [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer).num_nodes)"]
+        other = subprocess.run(load, input=pickled, capture_output=True)
+        self.assertRegex(other.stderr.decode(), f"Busy: .*open in process {os.getpid()}.*pickled by its path.*quarry serve.*unix:")
+        self.db.close()
+        other = subprocess.run(load, input=pickled, capture_output=True, cwd="/")
+        self.assertEqual(other.stdout.decode(), f"{NODES}\n", other.stderr.decode())
+        again = pickle.loads(pickled)
+        self.addCleanup(again.close)
+        self.assertIsNot(again, self.db)
+        np.testing.assert_array_equal(again["feature"][[3, 1]], self.graph["features"][[3, 1]])
 
 
 class EncodedTest(DatabaseTest):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy.typing as npt
 
 from . import _html, _quarry
 from ._batches import Stream
-from ._errors import InvalidArgument, NotFound, Unsupported, UsageError
+from ._errors import Busy, InvalidArgument, NotFound, Unsupported, UsageError
 from ._sql import Result
 from ._values import (
+    ALL_NEIGHBORS,
     BFLOAT16,
     DIRECTIONS,
     FLOAT32,
@@ -177,6 +179,9 @@ class Snapshot:
     def close(self) -> None:
         self._raw.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise Unsupported("a snapshot is one process's, and is not pickled: take one where it is read")
+
     def __enter__(self) -> Snapshot:
         return self
 
@@ -220,8 +225,34 @@ def _live_spec(
     )
 
 
+# Databases that this process has open, by their real paths: what was pickled here finds them again.
+_open_here: weakref.WeakValueDictionary[str, Database] = weakref.WeakValueDictionary()
+
+
+def _is_path(address: str) -> bool:
+    return not address.startswith(("unix:", "s3:"))
+
+
+def _reopened(address: str, memory: int | str | None, timeout: float | None) -> Database:
+    """What a pickled Database becomes: the one that this process has open at the path, or else it is opened."""
+    here = _open_here.get(os.path.realpath(address)) if _is_path(address) else None
+    if here is not None and here._is_usable():
+        return here
+    try:
+        return Database(address, memory, timeout)
+    except Busy as error:
+        raise Busy(f"{error}. It was pickled by its path, which one process has open at a time: {_FOR_SEVERAL}") from None
+
+
+_FOR_SEVERAL = "for several, serve it (`quarry serve PATH --socket run/quarry.sock`), and open it as quarry.open('unix:run/quarry.sock') where it is pickled"
+
+
 class Database:
-    """An open database; `quarry.open` gives it. Threads may share it. See docs/python.md for all of it."""
+    """An open database; `quarry.open` gives it. Threads may share it. See docs/python.md for all of it.
+
+    It pickles by its address, and so do stores, samplers and loaders over it: unpickled in this process it is the one that
+    is open here, in another it is opened there, which a path lets one process do at a time.
+    """
 
     def __init__(self, address: str, memory: int | str | None, timeout: float | None) -> None:
         self._address = address
@@ -230,6 +261,10 @@ class Database:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._shared: weakref.WeakValueDictionary[Any, Stream] = weakref.WeakValueDictionary()
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+        self._pid = os.getpid()
+        self._is_open = True
+        if _is_path(address):
+            _open_here[os.path.realpath(address)] = self
 
     # ---- what there is
 
@@ -371,12 +406,31 @@ class Database:
         self._snapshots.add(taken)
         return taken
 
-    def sample(self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph") -> Any:
-        """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids."""
+    def sample(self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph", replace: bool = False) -> Any:
+        """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids. A fanout of
+        -1 is all neighbors, where no node has more than 1,024. `replace`: neighbors are drawn independently."""
         from ._batches import Batch
 
-        raw = _quarry.sample(self._store, topology, ids_of(seeds, self.num_nodes, "seeds"), list(fanouts), direction_of(direction), seed)
+        raw = self._sampled(ids_of(seeds, self.num_nodes, "seeds"), fanouts, seed, direction=direction, topology=topology, replace=replace)
         return Batch(raw, features=False)
+
+    def _sampled(
+        self,
+        seeds: npt.NDArray[np.uint32],
+        fanouts: Sequence[int],
+        stream_seed: int,
+        *,
+        direction: str = "in",
+        topology: str = "graph",
+        replace: bool = False,
+        relation_fanouts: Sequence[int] = (),
+    ) -> _quarry.Batch:
+        """A block of seeds that differ. -1 are all neighbors; of `fanouts` by type of edges, as many as these come to."""
+        if len(fanouts) == 0:
+            raise UsageError("fanouts: for each hop a number of neighbors")
+        hops, by_type = ([ALL_NEIGHBORS if fanout == -1 else fanout for fanout in given] for given in (fanouts, relation_fanouts))
+        spec = _live_spec(hops, 1, direction, 0, 0, replace, "neighbor", 0, False, topology=topology, edge_ids=direction == "in", relation_fanouts=by_type)
+        return _quarry.sample(self._store, spec, seeds, stream_seed)
 
     def stream(
         self,
@@ -394,7 +448,7 @@ class Database:
         sampler: str = "neighbor",
         batch_dependency: int = 0,
         weighted: bool = False,
-        table: str = "feature",
+        table: str | None = "feature",
         topology: str = "graph",
         snapshot: Snapshot | None = None,
         device: int | None = None,
@@ -412,7 +466,8 @@ class Database:
         which edges were drawn, along "in" and of sampled batches; what is packed has none (`Unsupported`).
         `sampler`: "neighbor" draws of each node by itself, "labor" the same neighbors for the nodes of a hop where
         it can, so that batches have fewer nodes; its `batch_dependency` is for how many batches a node is drawn
-        alike. `weighted`: with probability proportional to the weights of edges.
+        alike. `weighted`: with probability proportional to the weights of edges. `table`: of the rows that batches have;
+        None: they have none, and are sampled as they come, to memory.
 
         `device`: a GPU, by its number, that batches go to; `gpu_memory`: what may be taken there, as bytes, 0 for half
         of what is free; `gpu_cache`: part of it for rows that stay, as bytes or a share of the features, None for as
@@ -436,8 +491,9 @@ class Database:
         if relation_fanouts:
             tables = [type_.feature_table for type_ in self.node_types if type_.feature_table]
         else:
-            tables = [table]
-            self._check_rows("a stream", table)
+            tables = [] if table is None else [table]
+            if table is not None:
+                self._check_rows("a stream", table)
         feature_bytes = sum(map(self._feature_bytes, tables))
         live = _live_spec(
             fanouts,
@@ -449,7 +505,7 @@ class Database:
             sampler,
             batch_dependency,
             weighted,
-            table,
+            table or "",
             topology,
             edge_ids,
             relation_fanouts,
@@ -682,6 +738,11 @@ class Database:
         for snapshot in list(self._snapshots):
             snapshot.close()
         self._store.close()
+        self._is_open = False
+
+    def _is_usable(self) -> bool:
+        """Neither closed nor of the process that this one was forked from."""
+        return self._is_open and self._pid == os.getpid()
 
     def __enter__(self) -> Database:
         return self
@@ -690,9 +751,12 @@ class Database:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self._address.startswith("unix:"):
-            raise Unsupported("a database is one process's: other processes open it over a server (`quarry serve`), as quarry.open('unix:...')")
-        return (Database, (self._address, *self._options))
+        if not _is_path(self._address):
+            return _reopened, (self._address, *self._options)
+        # Of a process that is being spawned, said here and not by a worker that ends.
+        if self._is_usable() and get_spawning_popen() is not None:
+            raise Unsupported(f"{self._address} is open in this process, so the one that is started could not open it: {_FOR_SEVERAL}")
+        return _reopened, (os.path.abspath(self._address), *self._options)
 
     def __repr__(self) -> str:
         try:
@@ -721,7 +785,7 @@ class Database:
             )
         raise NotFound(
             f"{self._address}: there is no table {table!r}, whose rows the batches of {what} have; tables are {', '.join(self.tables) or 'none'}. "
-            "db.create_table(name, 1) makes one of zeros; quarry.pyg.NodeLoader and db.sample need none"
+            "db.create_table(name, 1) makes one of zeros; table=None of db.stream, quarry.pyg's loaders and db.sample need none"
         )
 
     def _feature_bytes(self, table: str) -> int:

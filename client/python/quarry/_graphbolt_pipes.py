@@ -65,7 +65,7 @@ class NeighborSampler(gb.SubgraphSampler):  # type: ignore[misc,unused-ignore]
     def __init__(self, datapipe: Any, db: Database, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph") -> None:
         self._db = db
         self._hops = _hops(fanouts)
-        self._options = {"direction": direction, "topology": topology}
+        self._options: dict[str, Any] = {"direction": direction, "topology": topology}
         self._seed = seed
         self._sampled = itertools.count()
         super().__init__(datapipe)

@@ -115,7 +115,7 @@ def from_pyg(
     """Makes the database `path` of a torch_geometric.data.Data: edge_index (or adj_t), edge_weight, x, y, train_mask, val_mask
     and test_mask, as far as it has them; a warning names what else it has. y of whole numbers are labels; what has
     fractions or several columns is the table "target". Options as `import_`. From a HeteroData the database has its types
-    of nodes and edges."""
+    of nodes and edges; targets of several of its types are of as many columns."""
     if hasattr(data, "edge_types"):
         _from_hetero(data, Path(path), memory=memory, progress=progress, **options)
         return
@@ -182,8 +182,6 @@ def _save_nodes(store: Any, folder: Path, name: str, left: list[str]) -> None:
         raise UsageError(f"nothing says how many nodes of type {name!r} there are: set data[{name!r}].num_nodes")
     (folder / "metadata.yaml").write_text(f"num_nodes: {int(store.num_nodes)}\n")
     for argument, values in _labels_or_targets(getattr(store, "y", None)).items():
-        if argument != "labels":
-            raise UsageError(f"y of type {name!r} has fractions or several columns: nodes of a database with types have classes, one each; leave it out, del data[{name!r}].y")
         _save(folder, argument, values)
     if store.get("x") is not None:
         _save(folder, "features", store["x"])

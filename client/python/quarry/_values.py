@@ -23,6 +23,7 @@ NUMPY_TYPES: dict[int, type[np.generic]] = {
     INT32: np.int32,
     INT64: np.int64,
 }
+ALL_NEIGHBORS = 2**32 - 1  # in the place of a fanout, QUARRY_ALL_NEIGHBORS
 SPLITS = {"train": 1, "valid": 2, "val": 2, "test": 3}
 DIRECTIONS = {"in": 0, "out": 1, "both": 2}
 

@@ -5,20 +5,22 @@
 
 namespace quarry::python {
 
+HeteroBlock::HeteroBlock(const quarry_batch* batch, const HeteroTypes& types)
+    : nodes_(types.firsts.size()), edges_(types.sources.size()) {
+  quarry_batch_arrays arrays{};
+  Check(quarry_batch_get(batch, &arrays, sizeof arrays));
+  Sort(arrays, types);
+}
+
 HeteroBlock::HeteroBlock(const quarry_batch* batch, const HeteroTypes& types, uint32_t seed_type,
                          const PygPass& pass)
     : nodes_(types.firsts.size()), edges_(types.sources.size()) {
   quarry_batch_arrays arrays{};
   Check(quarry_batch_get(batch, &arrays, sizeof arrays));
-  if (arrays.relations == nullptr && arrays.edge_count > 0) {
-    throw Failure{QUARRY_USAGE, "this batch does not say which types its edges have"};
-  }
-  seed_count_ = arrays.seed_count;
-  SortNodes(arrays, types);
+  Sort(arrays, types);
   if (nodes_[seed_type].by_hop[0] != seed_count_) {
     throw Failure{QUARRY_USAGE, "the seeds of this batch are of several types"};
   }
-  SortEdges(arrays);
   Gather(batch, types);
   if (arrays.labels != nullptr) {
     labels_.emplace(std::array<size_t, 1>{seed_count_});
@@ -26,6 +28,15 @@ HeteroBlock::HeteroBlock(const quarry_batch* batch, const HeteroTypes& types, ui
   }
   seed_positions_.emplace(std::array<size_t, 1>{seed_count_});
   WriteSeedPositions(arrays, pass, seed_positions_->data());
+}
+
+void HeteroBlock::Sort(const quarry_batch_arrays& arrays, const HeteroTypes& types) {
+  if (arrays.relations == nullptr && arrays.edge_count > 0) {
+    throw Failure{QUARRY_USAGE, "this batch does not say which types its edges have"};
+  }
+  seed_count_ = arrays.seed_count;
+  SortNodes(arrays, types);
+  SortEdges(arrays);
 }
 
 // Nodes of a type stand in the order of the batch: those of a hop together, the seeds first.

@@ -21,12 +21,14 @@ struct HeteroTypes {
 
 class HeteroBlock {
  public:
-  // Throws Failure and std::bad_alloc. `pass` says where seeds stand.
+  // Of a block alone: nodes and edges, of seeds of any types. Throws Failure and std::bad_alloc.
+  HeteroBlock(const quarry_batch* batch, const HeteroTypes& types);
+  // Of a stream's batch, whose seeds are of one type. `pass` says where they stand. Throws as above.
   HeteroBlock(const quarry_batch* batch, const HeteroTypes& types, uint32_t seed_type, const PygPass& pass);
 
   // What it has, once, with the lock: "nodes", for each type n_id, x (None without rows) and num_sampled_nodes; "edges", for
   // each relation edge_index, e_id (None where nobody asked) and num_sampled_edges; "y" (None without labels), "input_id"
-  // and "batch_size" of the seeds.
+  // (None of a block alone) and "batch_size" of the seeds.
   nb::dict ToDict();
 
  private:
@@ -44,6 +46,7 @@ class HeteroBlock {
     std::optional<Int64s> e_id;
   };
 
+  void Sort(const quarry_batch_arrays& arrays, const HeteroTypes& types);
   void SortNodes(const quarry_batch_arrays& arrays, const HeteroTypes& types);
   void SortEdges(const quarry_batch_arrays& arrays);
   void Gather(const quarry_batch* batch, const HeteroTypes& types);

@@ -89,14 +89,19 @@ std::shared_ptr<PygBlock> PygBlockOf(Batch& batch, bool features) {
   return block;
 }
 
+// `pass`: null of a block alone, whose seeds may be of any types.
 nb::dict HeteroBlockOf(const Batch& batch, const HeteroTypes& types, uint32_t seed_type,
-                       const PygPass& pass) {
+                       const PygPass* pass) {
   const UseOf use(batch);
   quarry_batch* const handle = batch.shared->handle.get();
   std::optional<HeteroBlock> block;
   {
     const nb::gil_scoped_release free;
-    block.emplace(handle, types, seed_type, pass);
+    if (pass == nullptr) {
+      block.emplace(handle, types);
+    } else {
+      block.emplace(handle, types, seed_type, *pass);
+    }
   }
   return block->ToDict();
 }
@@ -140,15 +145,13 @@ void ToDevice(const Batch& batch, uintptr_t stream, uintptr_t x, uintptr_t edge_
   Check(quarry_batch_to_device(batch.shared->handle.get(), &arrays, std::bit_cast<void*>(stream)));
 }
 
-Batch Sample(const Store& store, const std::string& topology, const Ids& seeds,
-             const std::vector<uint32_t>& fanouts, int direction, uint64_t stream_seed) {
+Batch Sample(const Store& store, LiveSpec& spec, const Ids& seeds, uint64_t stream_seed) {
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_batch* batch = nullptr;
   {
     const nb::gil_scoped_release free;
-    Check(quarry_sample(handle, topology.c_str(), seeds.data(), seeds.size(), fanouts.data(), fanouts.size(),
-                        direction, stream_seed, &batch));
+    Check(quarry_sample_by(handle, spec.get(), seeds.data(), seeds.size(), stream_seed, &batch));
   }
   return {std::make_shared<SharedBatch>(batch, held), nullptr};
 }
@@ -389,7 +392,8 @@ void BindBatch(nb::module_& module) {
           },
           nb::rv_policy::reference)
       .def("pyg_block", PygBlockOf, nb::arg("features") = false)
-      .def("hetero_block", HeteroBlockOf, nb::arg("types"), nb::arg("seed_type"), nb::arg("pyg"))
+      .def("hetero_block", HeteroBlockOf, nb::arg("types"), nb::arg("seed_type"),
+           nb::arg("pyg").none())
       .def("write_node_ids", NodeIds, nb::arg("out"))
       .def_prop_ro("has_labels", [](const Batch& self) { return self.arrays().labels != nullptr; })
       .def_prop_ro("has_edge_ids", [](const Batch& self) { return self.arrays().edge_ids != nullptr; })
@@ -442,8 +446,8 @@ void BindStreams(nb::module_& module) {
       .def(nb::init<nb::object, nb::object, nb::object, nb::dict>(), nb::arg("tensor_of"), nb::arg("data"),
            nb::arg("store"), nb::arg("fields"))
       .def("__call__", &PygData::Of, nb::arg("block"));
-  module.def("sample", Sample, nb::arg("store"), nb::arg("topology"), nb::arg("seeds"), nb::arg("fanouts"),
-             nb::arg("direction"), nb::arg("stream_seed"));
+  module.def("sample", Sample, nb::arg("store"), nb::arg("spec"), nb::arg("seeds"),
+             nb::arg("stream_seed"));
   nb::class_<Stream>(module, "Stream")
       .def_static("open", OpenStream, nb::arg("store"), nb::arg("live").none(), nb::arg("layout").none(),
                   nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none(), nb::arg("device") = -1,

@@ -1,5 +1,4 @@
-/* Quarry's C interface: blocks, streams, and their batches. Part of quarry.h, which is what programs include.
- */
+/* Quarry's C interface: blocks, streams, and their batches. Part of quarry.h, which is what programs include. */
 #ifndef QUARRY_CLIENT_C_BATCHES_H_
 #define QUARRY_CLIENT_C_BATCHES_H_
 
@@ -52,7 +51,6 @@ int quarry_batch_get(const quarry_batch* batch, struct quarry_batch_arrays* arra
  * one). QUARRY_INVALID_ARGUMENT for another type, a stride shorter than a row, a batch without features. */
 int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, uint64_t out_stride_bytes,
                         uint32_t threads);
-
 /* Since version 1.10: the same of nodes of one type, of a batch with fanouts by type of edges, which has no others. The type
  * is counted as SQL's table node_types lists them; `positions` are places in `nodes`, of nodes of the type.
  * QUARRY_INVALID_ARGUMENT for a type that is not there or has no rows, and for a place beyond the batch's nodes. */
@@ -79,11 +77,10 @@ struct quarry_device_arrays {
 int quarry_batch_to_device(quarry_batch* batch, const struct quarry_device_arrays* arrays, void* stream);
 
 /* ---- streams */
-
 typedef struct quarry_stream quarry_stream;
 struct quarry_live_spec {
   size_t size;
-  const char* feature_table; /* null: "feature" */
+  const char* feature_table; /* null: "feature"; since version 1.10 "": live batches have no rows */
   const char* topology;      /* null: "graph" */
   int direction;
   const uint32_t* fanouts; /* null: 10, 10 */
@@ -97,8 +94,7 @@ struct quarry_live_spec {
                    other than QUARRY_IN, and of what is packed, whose layout does not keep them */
   int padding_of_edge_ids; /* as before version 1.7; unused */
   /* Since version 1.7. */
-  const char*
-      sampler; /* null: "neighbor"; "labor": the nodes of a hop choose the same neighbors where they can */
+  const char* sampler; /* null: "neighbor"; "labor": nodes of a hop choose the same neighbors if they can */
   uint32_t batch_dependency; /* of labor: batches that a node keeps its number for; 0: each has its own */
   int weighted;              /* neighbors are drawn with probability proportional to the weights of edges */
   /* Since version 1.10, of a graph with types: for each hop and each relation, in the order of their ids, how many
@@ -107,6 +103,13 @@ struct quarry_live_spec {
   const uint32_t* relation_fanouts;
   size_t relation_fanout_count;
 };
+/* Since version 1.10: a block as quarry_sample's, by the spec's topology, direction, fanouts, replace, edge_ids and
+ * relation_fanouts, with which it has `relations`. QUARRY_ALL_NEIGHBORS: all of a node's, in `fanouts` as many as
+ * relation_fanouts come to. QUARRY_UNSUPPORTED where a node has more than can be drawn (1024, by all types 4096), of other
+ * draws, and of a server's database for replace and relation_fanouts. */
+#define QUARRY_ALL_NEIGHBORS 0xffffffffU
+int quarry_sample_by(quarry_store* store, const struct quarry_live_spec* spec, const uint32_t* seeds,
+                     size_t seed_count, uint64_t stream_seed, quarry_batch** batch);
 enum quarry_stream_mode { QUARRY_EXCLUSIVE = 0, QUARRY_SHARED = 1, QUARRY_SPLIT = 2 };
 struct quarry_stream_options {
   size_t size;
@@ -123,7 +126,7 @@ struct quarry_stream_options {
   int device_samples;            /* live batches are sampled there, from lists that lie there then */
   int padding_of_device_samples; /* unused */
 };
-/* `options` may be null. */
+/* `options` may be null, and `spec` below. */
 int quarry_open_live(quarry_store* store, const struct quarry_live_spec* spec,
                      const struct quarry_stream_options* options, quarry_stream** stream);
 /* `other`: what passes over other seeds than the layout's are sampled with; null: they are refused. */
@@ -139,7 +142,6 @@ struct quarry_superbatch_spec {
   int packing;
   uint64_t disk_bytes; /* 0: no limit */
 };
-/* `spec` may be null. */
 int quarry_open_superbatch(quarry_store* store, const struct quarry_superbatch_spec* spec,
                            const struct quarry_stream_options* options, quarry_stream** stream);
 /* Since version 1.10: batches of splits, made of the parts of a stored partitioning (`quarry partition build`) that are
@@ -151,7 +153,7 @@ struct quarry_partitioned_spec {
   uint32_t buffer;                     /* parts that are held at a time; 0: as many as there is memory for */
   uint32_t logical; /* as many take turns as one; 0: all parts, so that one is swapped at a time */
 };
-/* `spec` may be null. QUARRY_UNSUPPORTED of a snapshot, of edge ids, and of passes over given seeds. */
+/* QUARRY_UNSUPPORTED of a snapshot, of edge ids, and of passes over given seeds. */
 int quarry_open_partitioned(quarry_store* store, const struct quarry_partitioned_spec* spec,
                             const struct quarry_stream_options* options, quarry_stream** stream);
 void quarry_stream_free(quarry_stream* stream);
@@ -177,8 +179,7 @@ struct quarry_pass {
   void* prepare_context;
 };
 int quarry_start_pass(quarry_stream* stream, const struct quarry_pass* pass, uint64_t* batch_count);
-/* Null behind the last. */
-int quarry_next(quarry_stream* stream, quarry_batch** batch);
+int quarry_next(quarry_stream* stream, quarry_batch** batch); /* null behind the last */
 /* Since version 1.2: the same, waiting for at most so many seconds (a negative number: without a limit).
  * QUARRY_TIMED_OUT when they have passed: nothing is lost, and the next call goes on waiting for the same
  * batch. A thread of the stream's own asks meanwhile, so that freeing a stream, quarry_start_pass and

@@ -46,14 +46,15 @@ def edge_attributes(attrs: Mapping[str, Any]) -> Addition:
     return add
 
 
-def targets_of_seeds(table: Table) -> Addition:
-    """y of a database whose nodes have numbers to learn instead of a class."""
+def targets_of_seeds(table: Table, seed_type: str | None = None, first: int = 0) -> Addition:
+    """y of a database whose nodes have numbers to learn instead of a class; with types, of nodes of one, from `first` on."""
 
     def add(data: Any) -> Any:
         import torch
 
-        rows = table[data.n_id[: data.batch_size].cpu().numpy()]
-        data.y = torch.from_numpy(rows.astype(np.float32, copy=False)).to(data.n_id.device)
+        seeds = data if seed_type is None else data[seed_type]
+        rows = table[seeds.n_id[: seeds.batch_size].cpu().numpy() + first]
+        seeds.y = torch.from_numpy(rows.astype(np.float32, copy=False)).to(seeds.n_id.device)
         return data
 
     return add

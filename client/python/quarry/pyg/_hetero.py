@@ -1,5 +1,5 @@
-"""What a `Loader` of a database with types has beside one of one type: fanouts by type of edges, seeds of a type, and batches
-as HeteroData."""
+"""Databases with types: fanouts by type of edges and seeds of a type, for all loaders, and batches as HeteroData, which a
+`Loader` has of the engine."""
 
 from __future__ import annotations
 
@@ -19,77 +19,123 @@ NEIGHBORS_MAX = 1024  # of a node in one hop, by edges of a type
 _NEIGHBORS_OF_TYPES_MAX = 4096  # and by those of all types
 
 
+class Types:
+    """The types of nodes and edges of a database, and what is asked of it by type."""
+
+    @staticmethod
+    def of(db: Database) -> Types | None:
+        """None where the database has one type of nodes and edges."""
+        types = types_of(db)
+        return Types(db, types) if types else None
+
+    def __init__(self, db: Database, types: list[NodeType]) -> None:
+        self._db = db
+        self.nodes = types
+        self.edges = db.edge_types
+        self.names = [type_.name for type_ in types]
+        self.raw = _quarry.HeteroTypes(
+            [type_.first for type_ in types],
+            [type_.dim for type_ in types],
+            [self.names.index(source) for source, _, _ in self.edges],
+            [self.names.index(destination) for _, _, destination in self.edges],
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Types.of, (self._db,)
+
+    def by_name(self, name: Any, what: str) -> NodeType:
+        if name not in self.names:
+            raise UsageError(f"{what} of type {name!r}: a type of nodes ({', '.join(self.names)}) is wanted")
+        return self.nodes[self.names.index(name)]
+
+    def edge_type(self, given: Any, what: str) -> tuple[str, str, str]:
+        named = tuple(given) if isinstance(given, (tuple, list)) else given
+        if named not in self.edges:
+            raise UsageError(f"{what} of type {given!r}: a type of edges is wanted, of {', '.join(map(str, self.edges))}")
+        return named
+
+    def fanouts_into(self, hop: int, by_relation: list[list[int]]) -> list[int]:
+        """The most neighbors of a node in a hop, by its type, but for edges all of which are taken."""
+        return [sum(max(0, fanouts[hop]) for (_, _, to), fanouts in zip(self.edges, by_relation) if to == name) for name in self.names]
+
+    def by_relation(self, num_neighbors: Any, *, all_taken: bool = False) -> list[list[int]]:
+        """Fanouts of each hop, for each type of edges; types that are left out are not followed."""
+        by_relation = _by_relation(num_neighbors, self.edges, all_taken)
+        most = max(max(self.fanouts_into(hop, by_relation)) for hop in range(len(by_relation[0])))
+        if most > _NEIGHBORS_OF_TYPES_MAX:
+            raise UsageError(f"num_neighbors {num_neighbors}: a node is given {most} neighbors in a hop by all types of edges, and {_NEIGHBORS_OF_TYPES_MAX} are the most")
+        return by_relation
+
+    def seeds_of(self, input_nodes: Any) -> tuple[int, npt.NDArray[Any]]:
+        """The type of the seeds, by its place, and which of its nodes they are, ids from 0 on; a mask as it is."""
+        if isinstance(input_nodes, str) and input_nodes in self.names:
+            input_nodes = (input_nodes, None)
+        if isinstance(input_nodes, str) and input_nodes in SPLITS:
+            nodes = nodes_of_split(self._db, input_nodes)
+            found = np.unique(self._types_of(nodes))
+            if len(found) != 1:
+                of = "of no type" if len(found) == 0 else "of types " + ", ".join(self.names[i] for i in found)
+                raise UsageError(f"input_nodes {input_nodes!r}: the split has nodes {of}; give the type, as ({self.names[0]!r}, {input_nodes!r})")
+            return int(found[0]), nodes - self.nodes[found[0]].first
+        if not isinstance(input_nodes, (tuple, list)) or len(input_nodes) != 2 or input_nodes[0] not in self.names:
+            raise UsageError(f"input_nodes {input_nodes!r}: a type of nodes ({', '.join(self.names)}) and which of them, as ({self.names[0]!r}, 'train')")
+        index = self.names.index(input_nodes[0])
+        type_, wanted = self.nodes[index], input_nodes[1]
+        if isinstance(wanted, str):
+            if wanted not in SPLITS:
+                raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
+            nodes = nodes_of_split(self._db, wanted)
+            nodes = nodes[(nodes >= type_.first) & (nodes < type_.first + type_.num_nodes)]
+            if len(nodes) == 0:
+                raise UsageError(f"input_nodes {input_nodes!r}: the database has no {wanted} nodes of this type" + (" with labels" if wanted == "train" else ""))
+            return index, nodes - type_.first
+        if wanted is None:
+            return index, np.arange(type_.num_nodes)
+        given = array_of(wanted)
+        ids = ids_of(given, type_.num_nodes, f"input_nodes of type {type_.name!r}")
+        return index, given if given.dtype == np.bool_ else ids.astype(np.int64)
+
+    def _types_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted([type_.first + type_.num_nodes for type_ in self.nodes], nodes, side="right")
+
+
 class Hetero:
-    """Types of a Loader's database, and what was asked of them."""
+    """What was asked of a Loader whose database has types."""
 
     @staticmethod
     def of(db: Database, num_neighbors: Any, input_nodes: Any) -> Hetero | None:
         """None where the database has one type of nodes and edges."""
         by_type = isinstance(num_neighbors, dict) or (isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str))
         if db.address.startswith("unix:"):
-            if by_type:
+            if by_type or types_of(db):
                 raise Unsupported("types of nodes and edges over a server: open the database itself")
             return None
-        types = db.node_types
-        if types:
-            return Hetero(db, types, num_neighbors, input_nodes)
+        types = Types.of(db)
+        if types is not None:
+            return Hetero(types, num_neighbors, input_nodes)
         if by_type and not isinstance(num_neighbors, dict):
             raise UsageError(f"input_nodes {input_nodes!r}: this database has one type of nodes; give a split's name, ids, or a mask")
         return None
 
-    def __init__(self, db: Database, types: list[NodeType], num_neighbors: Any, input_nodes: Any) -> None:
-        self._nodes = types
-        self._edges = db.edge_types
-        self._names = [type_.name for type_ in types]
-        by_relation = _by_relation(num_neighbors, self._edges)
-        self.relation_fanouts = tuple(fanouts[hop] for hop in range(len(by_relation[0])) for fanouts in by_relation)
-        self.fanouts = [max(1, *self._into(hop, by_relation)) for hop in range(len(by_relation[0]))]
-        if max(self.fanouts) > _NEIGHBORS_OF_TYPES_MAX:
-            raise UsageError(f"num_neighbors {num_neighbors}: a node is given {max(self.fanouts)} neighbors in a hop by all types of edges, and {_NEIGHBORS_OF_TYPES_MAX} are the most")
-        self._seed_type, self.seeds = self._seeds_of(db, input_nodes)
-        self._types = _quarry.HeteroTypes(
-            [type_.first for type_ in types],
-            [type_.dim for type_ in types],
-            [self._names.index(source) for source, _, _ in self._edges],
-            [self._names.index(destination) for _, _, destination in self._edges],
-        )
+    def __init__(self, types: Types, num_neighbors: Any, input_nodes: Any) -> None:
+        self._types = types
+        by_relation = types.by_relation(num_neighbors)
+        hops = range(len(by_relation[0]))
+        self.relation_fanouts = tuple(fanouts[hop] for hop in hops for fanouts in by_relation)
+        self.fanouts = [max(1, *types.fanouts_into(hop, by_relation)) for hop in hops]
+        self._seed_type, seeds = types.seeds_of(input_nodes)
+        if seeds.dtype == np.bool_:
+            seeds = np.flatnonzero(seeds)
+        self.seeds: npt.NDArray[np.int64] = seeds.astype(np.int64, copy=False) + types.nodes[self._seed_type].first
+
+    @property
+    def seeds_of(self) -> NodeType:
+        """The type of the seeds."""
+        return self._types.nodes[self._seed_type]
 
     @property
     def seed_type(self) -> str:
-        return self._names[self._seed_type]
-
-    def _into(self, hop: int, by_relation: list[list[int]]) -> list[int]:
-        """The most neighbors of a node in a hop, by its type."""
-        return [sum(fanouts[hop] for (_, _, to), fanouts in zip(self._edges, by_relation) if to == name) for name in self._names]
-
-    def _seeds_of(self, db: Database, input_nodes: Any) -> tuple[int, npt.NDArray[np.int64]]:
-        """The type of the seeds, and which nodes of the database they are."""
-        if isinstance(input_nodes, str) and input_nodes in self._names:
-            input_nodes = (input_nodes, None)
-        if isinstance(input_nodes, str) and input_nodes in SPLITS:
-            nodes = nodes_of_split(db, input_nodes)
-            found = np.unique(self._types_of(nodes))
-            if len(found) != 1:
-                of = "of no type" if len(found) == 0 else "of types " + ", ".join(self._names[i] for i in found)
-                raise UsageError(f"input_nodes {input_nodes!r}: the split has nodes {of}; give the type, as ({self._names[0]!r}, {input_nodes!r})")
-            return int(found[0]), nodes
-        if not isinstance(input_nodes, (tuple, list)) or len(input_nodes) != 2 or input_nodes[0] not in self._names:
-            raise UsageError(f"input_nodes {input_nodes!r}: a type of nodes ({', '.join(self._names)}) and which of them, as ({self._names[0]!r}, 'train')")
-        index = self._names.index(input_nodes[0])
-        type_, wanted = self._nodes[index], input_nodes[1]
-        if isinstance(wanted, str):
-            if wanted not in SPLITS:
-                raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
-            nodes = nodes_of_split(db, wanted)
-            nodes = nodes[(nodes >= type_.first) & (nodes < type_.first + type_.num_nodes)]
-            if len(nodes) == 0:
-                raise UsageError(f"input_nodes {input_nodes!r}: the database has no {wanted} nodes of this type" + (" with labels" if wanted == "train" else ""))
-            return index, nodes
-        ids = np.arange(type_.num_nodes) if wanted is None else ids_of(array_of(wanted), type_.num_nodes, f"input_nodes of type {type_.name!r}")
-        return index, ids.astype(np.int64) + type_.first
-
-    def _types_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted([type_.first + type_.num_nodes for type_ in self._nodes], nodes, side="right")
+        return self.seeds_of.name
 
     def check(self, **asked: bool) -> None:
         """Refuses what batches with types do not have."""
@@ -98,7 +144,7 @@ class Hetero:
                 raise Unsupported(f"{name.replace('_', ' ')}: batches of a database with types are sampled as they come, uniformly, along 'in', to memory")
 
     def take(self, raw: Any, pyg: _quarry.PygPass) -> dict[str, Any]:
-        return raw.hetero_block(self._types, self._seed_type, pyg)  # type: ignore[no-any-return]
+        return raw.hetero_block(self._types.raw, self._seed_type, pyg)  # type: ignore[no-any-return]
 
     def data(self, block: dict[str, Any], pinned: bool) -> Any:
         """A HeteroData of what `take` took, in place."""
@@ -110,14 +156,14 @@ class Hetero:
             return made.pin_memory() if pinned else made
 
         data = HeteroData()
-        for name, (n_id, x, sampled) in zip(self._names, block["nodes"]):
+        for name, (n_id, x, sampled) in zip(self._types.names, block["nodes"]):
             store = data[name]
             store.n_id = tensor(n_id)
             store.num_nodes = len(n_id)
             if x is not None:
                 store.x = tensor(x)
             store.num_sampled_nodes = sampled
-        for edge_type, (edge_index, e_id, sampled) in zip(self._edges, block["edges"]):
+        for edge_type, (edge_index, e_id, sampled) in zip(self._types.edges, block["edges"]):
             store = data[edge_type]
             store.edge_index = tensor(edge_index)
             if e_id is not None:
@@ -131,12 +177,6 @@ class Hetero:
         return data
 
 
-def refuse_types(db: Database, what: str) -> None:
-    """PyG's samplers over a database with types would take nodes of all types for one."""
-    if types_of(db):
-        raise Unsupported(f"{what} of a database with types of nodes and edges: quarry.pyg.Loader makes HeteroData of it")
-
-
 def types_of(db: Database) -> list[NodeType]:
     """Types of nodes; none where there is one."""
     try:
@@ -147,8 +187,7 @@ def types_of(db: Database) -> list[NodeType]:
         raise
 
 
-def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]]) -> list[list[int]]:
-    """Fanouts of each hop, for each type of edges; types that are left out are not followed."""
+def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]], all_taken: bool) -> list[list[int]]:
     given = num_neighbors if isinstance(num_neighbors, dict) else dict.fromkeys(edge_types, num_neighbors)
     unknown = [edge_type for edge_type in given if edge_type not in edge_types]
     if unknown:
@@ -156,10 +195,10 @@ def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]]) -> 
     lists = {edge_type: [int(fanout) for fanout in fanouts] if np.iterable(fanouts) else [] for edge_type, fanouts in given.items()}
     hops = {len(fanouts) for fanouts in lists.values()}
     fanouts = [fanout for of_type in lists.values() for fanout in of_type]
-    if len(hops) != 1 or not fanouts or min(fanouts) < 0 or max(fanouts) > NEIGHBORS_MAX:
+    if len(hops) != 1 or not fanouts or min(fanouts) < (-1 if all_taken else 0) or max(fanouts) > NEIGHBORS_MAX:
         raise UsageError(
             f"num_neighbors {num_neighbors}: for each hop a number from 0 to {NEIGHBORS_MAX}, of as many hops for each type"
-            + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else "")
+            + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts and not all_taken else ", or -1 for all neighbors" if all_taken else "")
         )
     return [lists.get(edge_type, [0] * hops.copy().pop()) for edge_type in edge_types]
 

@@ -58,7 +58,7 @@ class Loader:
     transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
                    behind what the caller's stream had to do when the epoch began
 
-    A batch has x (float32), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
+    A batch has x (float32; without features none), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
     first; -1: none; of a database with a table "target" and no labels its rows, float32, NaN: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
     db.edges()), which what is packed does not have. The labels of other nodes are not there. Batches
@@ -101,6 +101,7 @@ class Loader:
         progress: ProgressCallable | bool | None = None,
         **others: Any,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "others")}
         for name in others:
             if name in _OF_DATALOADER:
                 raise TypeError(f"Loader has no {name}: batches are made by threads of the engine, not by worker processes; leave it out")
@@ -132,7 +133,7 @@ class Loader:
         if adj_t and edge_ids:
             raise UsageError("adj_t: its entries are in another order than ids and attributes of edges, which go with edge_index; leave one of them out")
         self._edge_ids = edge_ids
-        self._has_targets = self._hetero is None and "target" in db and "label" not in db
+        self._has_targets = "target" in db and ("label" not in db if self._hetero is None else self._hetero.seeds_of.num_classes == 0)
         self._direction = direction
         self._snapshot = snapshot
         self._device = device
@@ -158,6 +159,14 @@ class Loader:
         if self._hetero is not None:
             self._hetero.check(plan=plan not in (False, "auto"), partitioning=partitioning is not None, gpu_sampling=gpu_sampling, weighted=weighted, labor=sampler != "neighbor", other_direction=direction != "in")
             input_nodes = self._hetero.seeds
+        # Batches of a database without features have no x; what is packed, and parts, are made of rows, and say so.
+        named = isinstance(plan, str) and plan != "auto"
+        self._table = "feature" if "feature" in db or self._hetero is not None or self._parts or named else None
+        if self._table is None:
+            for option, asked in (("plan", plan is True), ("gpu_sampling", gpu_sampling)):
+                if asked:
+                    raise UsageError(f"{option}: {db.address} has no features, and batches without x are sampled as they come, to memory; leave {option} out")
+            self._by_engine = False
         self._split = input_nodes if isinstance(input_nodes, str) else None
         if self._split is not None and self._split not in SPLITS:
             raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
@@ -304,12 +313,14 @@ class Loader:
                 seed=self._seed,
                 edge_ids=self._edge_ids,
                 snapshot=self._snapshot,
+                table=self._table,
                 **self._draws,
                 **self._parts,
             )
             if self._has_targets:
                 source = self._snapshot or self._db.snapshot()
-                self._transform = in_turn(targets_of_seeds(source["target"]), self._added, self._given)
+                of_type = () if self._hetero is None else (self._hetero.seed_type, self._hetero.seeds_of.first)
+                self._transform = in_turn(targets_of_seeds(source["target"], *of_type), self._added, self._given)
             if self._hetero is not None:
                 spec["relation_fanouts"] = self._hetero.relation_fanouts
             self._stream, self._gpu = self._opened_gpu(spec) if self._by_engine else (self._db._shared_stream(**spec), None)
@@ -330,6 +341,10 @@ class Loader:
         nodes, order = self._seeds_by_id()
         return stream, _Gpu(torch.device("cuda", ordinal), nodes, order, self._transform)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it was made of; its road is opened anew, and its first epoch is the next one."""
+        return _made_of, (self._arguments,)
+
     def stats(self) -> dict[str, float]:
         """Counters of the epoch so far."""
         return self._open().stats()
@@ -339,6 +354,10 @@ class Loader:
             return f"<quarry.pyg.Loader: {len(self._hetero.seeds)} nodes of type {self._hetero.seed_type!r}, batches of {self._batch_size}>"
         seeds = self._split or f"{len(self._seeds) if self._seeds is not None else 0} nodes"
         return f"<quarry.pyg.Loader: {seeds}, num_neighbors {self._fanouts}, batches of {self._batch_size}, plan {self._plan}>"
+
+
+def _made_of(arguments: dict[str, Any]) -> Loader:
+    return Loader(**arguments)
 
 
 class _Gpu:
@@ -404,13 +423,14 @@ class _Gpu:
             yield held.pop()  # the caller's alone: it dies with the caller's name for it
 
 
-def fanouts_of(num_neighbors: Any) -> list[int]:
+def fanouts_of(num_neighbors: Any, *, all_taken: bool = False) -> list[int]:
     """Neighbors a hop, as the engine takes them."""
     if isinstance(num_neighbors, dict):
         raise UsageError("num_neighbors by type of edges: this database has one type; give a list")
     fanouts = [int(fanout) for fanout in num_neighbors] if np.iterable(num_neighbors) else []
-    if not fanouts or min(fanouts) < 1 or max(fanouts) > NEIGHBORS_MAX:
-        raise UsageError(f"num_neighbors {num_neighbors}: a list, for each hop a number from 1 to {NEIGHBORS_MAX}" + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else ""))
+    if not fanouts or any(not (1 <= fanout <= NEIGHBORS_MAX or (all_taken and fanout == -1)) for fanout in fanouts):
+        instead = ", or -1 for all neighbors" if all_taken else f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else ""
+        raise UsageError(f"num_neighbors {num_neighbors}: a list, for each hop a number from 1 to {NEIGHBORS_MAX}{instead}")
     return fanouts
 
 

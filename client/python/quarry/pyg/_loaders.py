@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 import numpy as np
 import torch
 import torch_geometric.loader as pyg_loader
-from torch_geometric.data import Data
-from torch_geometric.sampler import SamplerOutput
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from .._database import Database
 from .._errors import Unsupported, UsageError
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import FeatureStore as AnyFeatureStore
 
     Stores = tuple[AnyFeatureStore, GraphStore]
+    EdgeType = tuple[str, str, str]
 
-_OF_SAMPLER = ("direction", "topology", *ONLY)
+_OF_SAMPLER = ("replace", "direction", "topology", *ONLY)
 
 
 class NodeLoader(pyg_loader.NodeLoader):
@@ -32,22 +33,24 @@ class NodeLoader(pyg_loader.NodeLoader):
 
     data            a database; or (FeatureStore, GraphStore) of one, to choose the attributes or a snapshot, or to add
                     attributes of edges
-    num_neighbors   neighbors a hop, or a NeighborSampler
-    input_nodes     the seeds: "train" (those with a label), "valid" or "test", ids, a mask; None: all nodes
+    num_neighbors   neighbors a hop, of a database with types also a dict by type of edges; or a NeighborSampler
+    input_nodes     the seeds: "train" (those with a label), "valid" or "test", ids, a mask; None: all nodes. In a database
+                    with types a pair, the type and which of its nodes: ("paper", "train"); or the type: all of them
     transform, transform_sampler_output, custom_cls, input_id   as in PyG's
     direction and others   of NeighborSampler
     batch_size, shuffle, drop_last and others   of torch.utils.data.DataLoader
 
     A batch is a Data with the attributes of its nodes (x, y, masks), those of its edges (by e_id), edge_index, n_id,
     e_id, input_id, batch_size, num_sampled_nodes and num_sampled_edges. y are the labels of all nodes, as in PyG;
-    `quarry.pyg.Loader` has those of the seeds, and reads ahead. Worker processes (num_workers) sample, and features are
+    `quarry.pyg.Loader` has those of the seeds, and reads ahead. Of a database with types a batch is a HeteroData with all of
+    these by type; input_id and batch_size are of the seeds' type. Worker processes (num_workers) sample, and features are
     read in this one; they need a database of a server, since one that is opened here cannot be shared with them.
     """
 
     def __init__(
         self,
         data: Database | Stores,
-        num_neighbors: Sequence[int] | NeighborSampler,
+        num_neighbors: Sequence[int] | dict[EdgeType, Sequence[int]] | NeighborSampler,
         input_nodes: Any = "train",
         **options: Any,
     ) -> None:
@@ -55,15 +58,16 @@ class NodeLoader(pyg_loader.NodeLoader):
         super().__init__(
             stores,
             sampler,
-            input_nodes=_nodes(sampler.db, input_nodes),
+            input_nodes=_nodes(sampler, input_nodes),
             **options,
         )
 
-    def filter_fn(self, out: SamplerOutput) -> Any:
+    def filter_fn(self, out: SamplerOutput | HeteroSamplerOutput) -> Any:
         """The batch of a sample."""
         data, out = _batch(self, out)
-        data.input_id, data.seed_time = out.metadata
-        data.batch_size = data.input_id.numel()
+        seeds = data if isinstance(out, SamplerOutput) else data[self.input_data.input_type]
+        seeds.input_id, seeds.seed_time = out.metadata
+        seeds.batch_size = seeds.input_id.numel()
         return data if self.transform is None else self.transform(data)
 
 
@@ -72,19 +76,22 @@ class LinkLoader(pyg_loader.LinkLoader):
 
         LinkLoader(db, [10, 10], edges, neg_sampling="binary", batch_size=1024, shuffle=True)
 
-    edge_label_index   the seeds, int64 [2, edges]; None: all edges of the database, which are read into memory
+    edge_label_index   the seeds, int64 [2, edges]; None: all edges of the database, which are read into memory. In a
+                       database with types a pair, (source, name, destination) and edges of the type, ids from 0 on in each
+                       end's; or the type: all of its edges
     edge_label         of the seeds; with binary negatives, 0 is kept for these
     neg_sampling       "binary", "triplet" or a NegativeSampling; neg_sampling_ratio: binary negatives for an edge
     The other arguments are those of NodeLoader.
 
     A batch is a Data as NodeLoader's, with edge_label_index and edge_label (the edges first, then negatives), or with
-    src_index, dst_pos_index and dst_neg_index for triplets: positions in n_id.
+    src_index, dst_pos_index and dst_neg_index for triplets: positions in n_id. In a HeteroData the edges' type has the former,
+    the types of their ends the latter; negatives are nodes of these types.
     """
 
     def __init__(
         self,
         data: Database | Stores,
-        num_neighbors: Sequence[int] | NeighborSampler,
+        num_neighbors: Sequence[int] | dict[EdgeType, Sequence[int]] | NeighborSampler,
         edge_label_index: Any = None,
         edge_label: Any = None,
         **options: Any,
@@ -93,22 +100,27 @@ class LinkLoader(pyg_loader.LinkLoader):
         super().__init__(
             stores,
             sampler,
-            edge_label_index=(None, _edges(stores[1], edge_label_index)),
+            edge_label_index=_edges(sampler, stores[1], edge_label_index),
             edge_label=edge_label,
             **options,
         )
 
-    def filter_fn(self, out: SamplerOutput) -> Any:
+    def filter_fn(self, out: SamplerOutput | HeteroSamplerOutput) -> Any:
         """The batch of a sample."""
         data, out = _batch(self, out)
+        edges = sources = destinations = data
+        if isinstance(out, HeteroSamplerOutput):
+            edges = data[self.input_data.input_type]
+            sources, destinations = (data[self.input_data.input_type[end]] for end in (0, -1))
         if self.neg_sampling is not None and self.neg_sampling.is_triplet():
-            data.input_id, data.src_index, data.dst_pos_index, data.dst_neg_index, data.seed_time = out.metadata
+            edges.input_id, sources.src_index, destinations.dst_pos_index, destinations.dst_neg_index, sources.seed_time = out.metadata
+            destinations.seed_time = sources.seed_time
         else:
-            data.input_id, data.edge_label_index, data.edge_label, data.edge_label_time = out.metadata
+            edges.input_id, edges.edge_label_index, edges.edge_label, edges.edge_label_time = out.metadata
         return data if self.transform is None else self.transform(data)
 
 
-def _parts(data: Database | Stores, num_neighbors: Sequence[int] | NeighborSampler, options: dict[str, Any]) -> tuple[Stores, NeighborSampler]:
+def _parts(data: Database | Stores, num_neighbors: Any, options: dict[str, Any]) -> tuple[Stores, NeighborSampler]:
     """Stores and sampler; `options` keeps what goes to PyG's loader."""
     stores = (FeatureStore(data), GraphStore(data)) if isinstance(data, Database) else data
     for name in ("input_time", "edge_label_time"):
@@ -134,7 +146,12 @@ def _parts(data: Database | Stores, num_neighbors: Sequence[int] | NeighborSampl
     return stores, sampler
 
 
-def _nodes(db: Database, given: Any) -> torch.Tensor:
+def _nodes(sampler: NeighborSampler, given: Any) -> torch.Tensor | tuple[str, torch.Tensor]:
+    """Seeds as PyG's loader takes them: a mask, whose positions are then the ids of inputs, or ids."""
+    if sampler.types is not None:
+        place, nodes = sampler.types.seeds_of(given)
+        return sampler.types.names[place], torch.from_numpy(nodes)
+    db = sampler.db
     if given is None:
         return torch.arange(db.num_nodes)
     if isinstance(given, str):
@@ -146,28 +163,43 @@ def _nodes(db: Database, given: Any) -> torch.Tensor:
     return torch.from_numpy(nodes if nodes.dtype == np.bool_ else ids.astype(np.int64))
 
 
-def _edges(graph_store: GraphStore, given: Any) -> torch.Tensor:
+def _edges(sampler: NeighborSampler, graph_store: GraphStore, given: Any) -> tuple[EdgeType | None, torch.Tensor]:
+    """Seed edges and their type, None where there is one."""
+    if sampler.types is None:
+        return None, _edges_of_type(sampler, graph_store, given, None)
+    if given is None or (isinstance(given, (tuple, list)) and len(given) == 3 and isinstance(given[0], str)):
+        given = (given, None)
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or isinstance(given[0], str):
+        raise UsageError(f"edge_label_index of a database with types: a type of edges and which of them, as ({sampler.types.edges[0]}, edges)")
+    type_ = sampler.types.edge_type(given[0], "edge_label_index")
+    return type_, _edges_of_type(sampler, graph_store, given[1], type_)
+
+
+def _edges_of_type(sampler: NeighborSampler, graph_store: GraphStore, given: Any, type_: EdgeType | None) -> torch.Tensor:
     if given is None:
-        count = graph_store.db.num_edges
+        count = graph_store.edge_count(type_)
         graph_store.check_size(32 * count, "seeds, which PyG keeps twice,", count)
-        return torch.stack(graph_store.get_edge_index(None, "coo"))
+        return torch.stack(graph_store.get_edge_index(type_, "coo"))
     edges = array_of(given)
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise UsageError(f"edge_label_index of shape {list(edges.shape)}: [2, edges] is wanted")
-    ids = ids_of(edges, graph_store.db.num_nodes, "nodes in edge_label_index")
-    return torch.from_numpy(ids.astype(np.int64)).view(2, -1)
+    counts = [sampler.num_nodes] * 2 if type_ is None else [sampler.num_nodes[type_[0]], sampler.num_nodes[type_[2]]]
+    ids = [ids_of(ends, count, "nodes in edge_label_index").astype(np.int64) for ends, count in zip(edges, counts)]
+    return torch.from_numpy(np.stack(ids))
 
 
-def _batch(loader: Any, out: SamplerOutput) -> tuple[Any, SamplerOutput]:
+def _batch(loader: Any, out: SamplerOutput | HeteroSamplerOutput) -> tuple[Any, SamplerOutput | HeteroSamplerOutput]:
     """The sampled graph with its attributes, all of them in one call of the feature store, and what it is made of.
     PyG's own filter would read attributes of edges by the ids of nodes."""
     if loader.transform_sampler_output is not None:
         out = loader.transform_sampler_output(out)
     feature_store = loader.data[0]
+    attrs = list(feature_store.get_all_tensor_attrs())
+    if isinstance(out, HeteroSamplerOutput):
+        return _batch_of_types(loader, feature_store, attrs, out), out
     data = Data() if loader.custom_cls is None else loader.custom_cls()
     data.edge_index = torch.stack([out.row, out.col])
     data.num_nodes = out.node.numel()
-    attrs = list(feature_store.get_all_tensor_attrs())
     if isinstance(feature_store, FeatureStore):
         attrs += feature_store.get_all_edge_tensor_attrs()
     for attr in attrs:
@@ -183,3 +215,20 @@ def _batch(loader: Any, out: SamplerOutput) -> tuple[Any, SamplerOutput]:
     data.batch = out.batch
     data.num_sampled_nodes, data.num_sampled_edges = out.num_sampled_nodes, out.num_sampled_edges
     return data, out
+
+
+def _batch_of_types(loader: Any, feature_store: AnyFeatureStore, attrs: list[Any], out: HeteroSamplerOutput) -> Any:
+    data = HeteroData() if loader.custom_cls is None else loader.custom_cls()
+    for name, node in out.node.items():
+        store = data[name]
+        store.n_id, store.num_nodes, store.num_sampled_nodes = node, node.numel(), out.num_sampled_nodes[name]
+    for edge_type, row in out.row.items():
+        store = data[edge_type]
+        store.edge_index = torch.stack([row, out.col[edge_type]])
+        store.e_id, store.num_sampled_edges = out.edge[edge_type], out.num_sampled_edges[edge_type]
+    wanted = [attr for attr in attrs if attr.group_name in out.node]
+    for attr in wanted:
+        attr.index = out.node[attr.group_name]
+    for attr, tensor in zip(wanted, feature_store.multi_get_tensor(wanted, convert_type=True)):
+        data[attr.group_name][attr.attr_name] = tensor
+    return data

@@ -15,7 +15,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 from .._errors import NotFound, OutOfBudget, Unsupported, UsageError
 from .._values import SPLITS, bytes_text, ids_of, size
 from ._additions import checked_edge_attrs, rows_by_id
-from ._hetero import array_of, refuse_types, types_of
+from ._hetero import array_of, types_of
 from ._memory import available_bytes
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class _Column:
 
 class FeatureStore(pyg_data.FeatureStore):
     """The tables of a database as attributes of its nodes, by node id. Their group is None; in a database with types it is
-    the type, and ids count from 0 in the type: x where the type has features, y and masks where it has classes.
+    the type, and ids count from 0 in the type: x where the type has features, y and masks where it has classes; y of the others are targets,
+    where there are any.
 
     x           float32 or float16 [N, D], of table "feature"; rows of bfloat16 and int8 come as float32
     y           int64 [N], of table "label"; -1: none. Without labels float32 [N, K], of table "target"; NaN: none
@@ -98,8 +99,8 @@ class FeatureStore(pyg_data.FeatureStore):
         self.db = db
         self._snapshot = snapshot
         self._columns = _columns_of(db, db if snapshot is None else snapshot)  # by group and name of the attribute
-        if edge_attrs:
-            refuse_types(db, "edge_attrs of a FeatureStore")
+        if edge_attrs and types_of(db):
+            raise Unsupported("edge_attrs of a database with types of nodes and edges: look attributes up by each type's e_id in a transform")
         self._edge_attrs = checked_edge_attrs(db, edge_attrs)
         names = [name for _, name in self._columns]
         for attribute in attrs or ():
@@ -356,6 +357,10 @@ class GraphStore(pyg_data.GraphStore):
                 yield before, got[:, 0] - edges.first_source, got[:, 2] - edges.first_target, at
             before += len(got)
 
+    def edge_count(self, edge_type: Any) -> int:
+        """Edges of a type that there is."""
+        return self._types[edge_type].count
+
     def check_size(self, wanted: int, what: str, edges: int) -> None:
         """Raises `quarry.OutOfBudget` where so many edges would take more than there is."""
         room = available_bytes() if self._limit is None else self._limit
@@ -387,8 +392,9 @@ def _columns_of(db: Database, source: Database | Snapshot) -> dict[tuple[str | N
                 columns[type_.name, "x"] = _Column(table, 0, type_.num_nodes)
             elif len(table) == db.num_nodes and not name.endswith(".feature") and (name not in _OF_CLASSES or type_.num_classes > 0):
                 columns.update(((type_.name, attribute), _Column(table, type_.first, type_.num_nodes)) for attribute in names)
-    if not types and (None, "y") not in columns and (None, "target") in columns:
-        columns[None, "y"] = columns.pop((None, "target"))
+    for group in dict.fromkeys(group for group, _ in columns):
+        if (group, "y") not in columns and (group, "target") in columns:
+            columns[group, "y"] = columns.pop((group, "target"))
     return columns
 
 

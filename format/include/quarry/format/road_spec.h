@@ -109,7 +109,8 @@ struct DrawSeed {
 };
 
 struct RoadSpec {
-  std::string feature_table = "feature";
+  std::string feature_table =
+      "feature";  // of the rows of batches; empty: they have none, on live roads alone
   std::string topology = "graph";
   Direction direction = Direction::kIn;
   std::vector<uint32_t> fanouts = {10, 10};  // of each hop, from the seeds outwards

@@ -90,6 +90,7 @@ struct NodeTypeInput {
   std::string name;
   uint64_t count = 0;
   std::unique_ptr<RowReader> features;
+  std::unique_ptr<RowReader> targets;
   std::unique_ptr<IntReader> labels;
   std::unique_ptr<IntReader> train, valid, test;
 };

@@ -49,6 +49,8 @@ class TypedLists {
     const size_t kept = in.relations.size() - 1;
     return k == kept ? degree : ends_[in.ends_at + (node - in.first) * kept + k];
   }
+  // The most neighbors that a node has by edges of this type.
+  uint32_t DegreeMax(uint32_t relation) const { return degrees_max_[relation]; }
   uint64_t memory_bytes() const { return ends_.size() * sizeof(uint32_t); }
 
  private:
@@ -67,6 +69,7 @@ class TypedLists {
   std::vector<NodeTypeRecord> node_types_;
   uint32_t relation_count_ = 0;
   std::vector<Type> types_;
+  std::vector<uint32_t> degrees_max_;  // by relation
   uint64_t end_count_ = 0;
   std::vector<uint32_t> ends_;
 };

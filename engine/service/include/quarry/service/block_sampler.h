@@ -2,6 +2,8 @@
 // once for all of them: in memory where the server's share of the budget has room for the indices, else from
 // disk.
 //
+// Where fanouts are by type of edges, so are the places of each type in the lists, once for all.
+//
 // A block depends on seeds, fanouts and stream seed alone. Thread-safe.
 #pragma once
 
@@ -16,6 +18,7 @@
 #include "quarry/format/wire_requests.h"
 #include "quarry/sampling/block.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/sampling/typed_lists.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
@@ -32,7 +35,8 @@ class BlockSampler {
   };
   // Reserves from `session` what the block may take at most, before it samples. kNotFound lists what there
   // is, kInvalidArgument names a seed that is no node or given twice, and sides that the topology lacks;
-  // kOutOfBudget, kIoError, kCorruption.
+  // kOutOfBudget, kIoError, kCorruption. kUsage and kUnsupported as NeighborSampler::Make, and where all neighbors of
+  // nodes are asked for, and one has more than can be drawn.
   Result<Sampled> Sample(const wire::Sample& request, MemoryBudget& session);
 
  private:
@@ -42,6 +46,14 @@ class BlockSampler {
     uint64_t timestamp = 0;  // of the last commit of edges that it has
     bool in_memory = false;
   };
+  struct Typed {
+    std::shared_ptr<const Open> open;
+    MemoryBudget::Reservation reservation;
+    std::unique_ptr<TypedLists> lists;
+  };
+  // Null where fanouts are not by type.
+  Result<std::shared_ptr<const Typed>> TypesOf(const wire::Sample& request,
+                                               const std::shared_ptr<const Open>& open);
   Result<std::shared_ptr<const Open>> Find(std::string_view name);
   Result<std::shared_ptr<const Open>> OpenTopology(const Snapshot& snapshot, const TopologyRecord& record);
 
@@ -49,6 +61,7 @@ class BlockSampler {
   MemoryBudget& budget_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<const Open>, std::less<>> open_ QUARRY_GUARDED_BY(mutex_);
+  std::shared_ptr<const Typed> typed_ QUARRY_GUARDED_BY(mutex_);  // null until somebody asks
 };
 
 }  // namespace quarry
