@@ -68,8 +68,8 @@ Result<RoadSpec> SpecOf(const wire::Sample& request, const Topology& topology, c
                    .edge_ids = request.edge_ids,
                    .relation_fanouts = request.relation_fanouts};
   const auto all = [](uint32_t fanout) { return fanout == wire::kAllNeighbors; };
-  if (request.replace &&
-      (std::ranges::any_of(spec.fanouts, all) || std::ranges::any_of(spec.relation_fanouts, all))) {
+  // By type, `fanouts` are but the sums of what is asked for.
+  if (request.replace && std::ranges::any_of(types == nullptr ? spec.fanouts : spec.relation_fanouts, all)) {
     return Status(Code::kUsage, "all neighbors, with replacement: give numbers, or leave replacement out");
   }
   if (types == nullptr) {

@@ -341,7 +341,7 @@ class HeteroTest(HeteroDatabaseTest):
             path = self.folder / f"bare{len(kept)}.db"
             quarry.from_pyg(data, path, progress=False)
             with quarry.open(path, memory="256MiB") as db:
-                for one, other in zip(*(self.Loader(of, [3, 2], 64, ("paper", None), seed=3) for of in (db, self.db)), strict=True):
+                for one, other in zip(*(list(self.Loader(of, [3, 2], 64, ("paper", None), seed=3)) for of in (db, self.db)), strict=True):
                     for name in NODES:
                         self.assertTrue(torch.equal(one[name].n_id, other[name].n_id))
                         self.assertEqual("x" in one[name], name in kept)

@@ -113,8 +113,8 @@ class LinkLoader(pyg_loader.LinkLoader):
             edges = data[self.input_data.input_type]
             sources, destinations = (data[self.input_data.input_type[end]] for end in (0, -1))
         if self.neg_sampling is not None and self.neg_sampling.is_triplet():
-            edges.input_id, sources.src_index, destinations.dst_pos_index, destinations.dst_neg_index, sources.seed_time = out.metadata
-            destinations.seed_time = sources.seed_time
+            edges.input_id, sources.src_index, destinations.dst_pos_index, destinations.dst_neg_index, seed_time = out.metadata
+            sources.seed_time = destinations.seed_time = seed_time
         else:
             edges.input_id, edges.edge_label_index, edges.edge_label, edges.edge_label_time = out.metadata
         return data if self.transform is None else self.transform(data)
