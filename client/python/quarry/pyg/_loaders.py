@@ -137,7 +137,7 @@ def _parts(data: Database | Stores, num_neighbors: Any, options: dict[str, Any])
         if not sampler.db.address.startswith("unix:"):
             raise Unsupported(
                 f"num_workers={options['num_workers']}: {sampler.db.address} is open in this process, and workers cannot share it. Leave num_workers out "
-                "(quarry.pyg.Loader samples ahead in threads), or open the database of a server (`quarry serve`)"
+                "(quarry.pyg.Loader samples ahead in threads)" + ("" if sampler.types is not None else ", or open the database of a server (`quarry serve`)")
             )
         # The connection of a forked process would be its parent's.
         options.setdefault("multiprocessing_context", "spawn")
