@@ -275,11 +275,13 @@ TEST(MendedLayoutTest, OtherBatchesKeepTheirBytesAndWhatIsSavedIsCounted) {
   }
   const LayoutRecord built = world.Record();
   // The list of one seed, which few others draw from.
-  auto change = GraphChange::Create(world.store(), world.budget(), {.memory_bytes = kGraphChangeBytesMin});
-  ASSERT_OK(change);
-  const Edge edge = {17, 3991};
-  ASSERT_OK((*change)->Add(std::span(&edge, 1)));
-  ASSERT_OK((*change)->Commit());
+  {
+    auto change = GraphChange::Create(world.store(), world.budget(), {.memory_bytes = kGraphChangeBytesMin});
+    ASSERT_OK(change);
+    const Edge edge = {17, 3991};
+    ASSERT_OK((*change)->Add(std::span(&edge, 1)));
+    ASSERT_OK((*change)->Commit());
+  }
   ASSERT_NO_FATAL_FAILURE(world.Rebuild({.dry_run = true}));
   const RebuildReport dry = world.report();
   EXPECT_EQ(world.Record().generation, built.generation);
@@ -303,7 +305,8 @@ TEST(MendedLayoutTest, OtherBatchesKeepTheirBytesAndWhatIsSavedIsCounted) {
     kept += kept_bytes;
     all += bytes.size();
   }
-  EXPECT_EQ(same + touched, before.size());
+  EXPECT_GE(same + touched, before.size()) << "a touched batch may be drawn as it was";
+  EXPECT_LT(same, before.size());
   EXPECT_GT(kept * 2, all) << "in the file that was there";
   ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
 }
