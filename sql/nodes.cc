@@ -334,11 +334,10 @@ class NodesTable final : public Table {
     if (given(kSplit)) QUARRY_RETURN_IF_ERROR(SetSplit(next, values[kSplit]));
     return static_cast<int64_t>(next);
   }
+  // The id stays, of a node without edges, label, split and row.
   Status Delete(int64_t row_id) override {
-    return MakeStatus(Code::kUnsupported,
-                      "rows of nodes cannot be deleted: `quarry remove --nodes` removes node {}, whose row "
-                      "stays, with no edges and no label",
-                      row_id);
+    QUARRY_RETURN_IF_ERROR(CheckChangeable(*manifest(), "graph", session_.store().path()));
+    return session_.pending().RemoveNode(static_cast<NodeId>(row_id));
   }
   Status Update(int64_t row_id, int column, const Value& value) override {
     const auto node = static_cast<uint64_t>(row_id);

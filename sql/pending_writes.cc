@@ -48,16 +48,22 @@ Result<uint64_t> PendingWrites::AddNode(uint64_t node_count, std::optional<std::
   return node_count + nodes_added_++;
 }
 
+Status PendingWrites::RemoveNode(NodeId node) {
+  QUARRY_RETURN_IF_ERROR(Append(RemovedNode{node}));
+  ++changes_;
+  return Status::Ok();
+}
+
 Status PendingWrites::AddEdge(const Edge& edge, std::optional<float> weight) {
   QUARRY_RETURN_IF_ERROR(Append(AddedEdge{edge, weight}));
-  ++edges_;
+  ++changes_;
   return Status::Ok();
 }
 
 Status PendingWrites::RemoveEdge(const Edge& edge) {
   const Ends ends(edge.destination, edge.source);
   QUARRY_RETURN_IF_ERROR(Append(RemovedEdge{ends}));
-  ++edges_;
+  ++changes_;
   ++removed_[ends];
   return Status::Ok();
 }
@@ -74,7 +80,7 @@ Status PendingWrites::Commit(Store& store) {
   for (const auto& [key, entries] : places_) {
     batch.Put(key.first, key.second, std::get<Row>(log_[entries.back()]).bytes);
   }
-  if (nodes_added_ == 0 && edges_ == 0) {
+  if (nodes_added_ == 0 && changes_ == 0) {
     Rollback();
     return store.Write(batch).status();
   }
@@ -90,6 +96,7 @@ Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
   std::vector<Edge> removed, added;
   std::vector<float> weights;
   std::vector<std::string> names;
+  std::vector<NodeId> gone;
   bool weighted = false;
   for (const auto& [ends, copies] : removed_) removed.push_back({ends.second, ends.first});
   for (const Entry& entry : log_) {
@@ -98,6 +105,7 @@ Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
       weights.push_back(edge->weight.value_or(1.0F));
       weighted = weighted || edge->weight.has_value();
     }
+    if (const auto* const node = std::get_if<RemovedNode>(&entry)) gone.push_back(node->node);
     const auto* const node = std::get_if<Node>(&entry);
     if (node != nullptr && node->name) names.push_back(*node->name);
   }
@@ -107,6 +115,7 @@ Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
   QUARRY_TRY(const std::unique_ptr<GraphChange> change, GraphChange::Create(store, budget_, options));
   QUARRY_RETURN_IF_ERROR(change->Put(rows));
   if (!names.empty()) QUARRY_RETURN_IF_ERROR(change->Name(names));
+  QUARRY_RETURN_IF_ERROR(change->RemoveNodes(gone));
   QUARRY_RETURN_IF_ERROR(change->Remove(removed));
   QUARRY_RETURN_IF_ERROR(change->Add(added, weights));
   return change->Commit().status();
@@ -146,11 +155,11 @@ void PendingWrites::TakeBack(const Entry& entry) {
   } else if (const auto* const removed = std::get_if<RemovedEdge>(&entry)) {
     const auto place = removed_.find(removed->ends);
     if (--place->second == 0) removed_.erase(place);
-    --edges_;
-  } else if (std::holds_alternative<AddedEdge>(entry)) {
-    --edges_;
-  } else {
+    --changes_;
+  } else if (std::holds_alternative<Node>(entry)) {
     --nodes_added_;
+  } else {
+    --changes_;
   }
 }
 

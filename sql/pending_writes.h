@@ -1,4 +1,4 @@
-// PendingWrites: what a transaction has written and not committed: rows, nodes, and edges that come and go. Private to this
+// PendingWrites: what a transaction has written and not committed: rows, and nodes and edges that come and go. Private to this
 // room; one thread.
 #pragma once
 
@@ -32,6 +32,8 @@ class PendingWrites {
   Status Put(std::string_view table, uint64_t row, std::vector<std::byte> bytes);
   // The next node behind the `node_count` that there are and those that were added before; its id.
   Result<uint64_t> AddNode(uint64_t node_count, std::optional<std::string> name);
+  // One that is there: its edges go with it, and whatever is put to its rows.
+  Status RemoveNode(NodeId node);
   // Without a weight it has 1, where edges have weights.
   Status AddEdge(const Edge& edge, std::optional<float> weight);
   // One of the copies of an edge that is there.
@@ -62,6 +64,9 @@ class PendingWrites {
   struct Node {
     std::optional<std::string> name;
   };
+  struct RemovedNode {
+    NodeId node = 0;
+  };
   struct AddedEdge {
     Edge edge;
     std::optional<float> weight;
@@ -69,7 +74,7 @@ class PendingWrites {
   struct RemovedEdge {
     Ends ends;
   };
-  using Entry = std::variant<Row, Node, AddedEdge, RemovedEdge>;
+  using Entry = std::variant<Row, Node, RemovedNode, AddedEdge, RemovedEdge>;
 
   static uint64_t BytesOf(const Entry& entry);
   Status Append(Entry entry);
@@ -83,7 +88,7 @@ class PendingWrites {
   std::map<Key, std::vector<size_t>> places_;  // in the log, of each row
   std::map<Ends, uint64_t> removed_;
   uint64_t first_node_ = 0, nodes_added_ = 0;
-  uint64_t edges_ = 0;  // entries that are of edges
+  uint64_t changes_ = 0;  // entries that are of edges, or of nodes that go
   uint64_t bytes_ = 0;
   std::vector<size_t> marks_;  // the log's length at each savepoint
 };

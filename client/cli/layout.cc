@@ -166,18 +166,28 @@ Status List(const LayoutArguments& arguments) {
 
 RebuildPath PathOf(const Figures& report) {
   return static_cast<RebuildPath>(
-      std::min<uint64_t>(report.Count("path"), static_cast<uint64_t>(RebuildPath::kBuild)));
+      std::min<uint64_t>(report.Count("path"), static_cast<uint64_t>(RebuildPath::kMend)));
 }
 
 Json RebuildJson(const Figures& report, const std::string& why) {
-  return {
-      {"path", RebuildPathName(PathOf(report))},        {"why", why},
-      {"changed_rows", report.Count("rows_changed")},   {"places", report.Count("places")},
-      {"seeds_changed", report.Count("seeds_changed")}, {"batches_changed", report.Count("batches_changed")},
-      {"find_seconds", report.Real("find_seconds")},    {"patch_seconds", report.Real("patch_seconds")},
-      {"patch_bytes", report.Count("patch_bytes")},     {"build_seconds", report.Real("build_seconds")},
-      {"build_bytes", report.Count("build_bytes")},     {"seconds", report.Real("seconds")},
-      {"bytes_written", report.Count("bytes_written")}, {"peak_rss_bytes", PeakRssBytes()}};
+  return {{"path", RebuildPathName(PathOf(report))},
+          {"why", why},
+          {"changed_rows", report.Count("rows_changed")},
+          {"places", report.Count("places")},
+          {"seeds_changed", report.Count("seeds_changed")},
+          {"batches_changed", report.Count("batches_changed")},
+          {"find_seconds", report.Real("find_seconds")},
+          {"patch_seconds", report.Real("patch_seconds")},
+          {"patch_bytes", report.Count("patch_bytes")},
+          {"build_seconds", report.Real("build_seconds")},
+          {"build_bytes", report.Count("build_bytes")},
+          {"seconds", report.Real("seconds")},
+          {"mend_seconds", report.Real("mend_seconds")},
+          {"anew_seconds", report.Real("anew_seconds")},
+          {"batches_sampled", report.Count("batches_sampled")},
+          {"rows_read", report.Count("rows_read")},
+          {"bytes_written", report.Count("bytes_written")},
+          {"peak_rss_bytes", PeakRssBytes()}};
 }
 
 std::string_view Outcome(RebuildPath path) {
@@ -188,6 +198,8 @@ std::string_view Outcome(RebuildPath path) {
       return "patched";
     case RebuildPath::kCopy:
       return "copied and patched";
+    case RebuildPath::kMend:
+      return "mended";
     case RebuildPath::kBuild:
       break;
   }
@@ -200,10 +212,17 @@ void PrintRebuild(const Figures& report, const std::string& why, bool dry_run) {
   if (const uint64_t bytes = report.Count("patch_bytes"); bytes > 0) {
     Print("  patching   {:.2f} s predicted, {} written\n", report.Real("patch_seconds"), FormatBytes(bytes));
   }
+  if (const double seconds = report.Real("mend_seconds"); seconds > 0) {
+    Print("  mending    {:.2f} s predicted for {} batches, {:.2f} s for building\n", seconds,
+          report.Count("batches_changed"), report.Real("anew_seconds"));
+  }
   Print("  building   {:.2f} s the last time, {} written\n", report.Real("build_seconds"),
         FormatBytes(report.Count("build_bytes")));
   Print("  {} {}: {}\n", dry_run ? "would be" : "was", Outcome(PathOf(report)), why);
   if (dry_run) return;
+  if (const uint64_t batches = report.Count("batches_sampled"); batches > 0) {
+    Print("  anew       {} batches sampled, {} rows read of the table\n", batches, report.Count("rows_read"));
+  }
   Print("  in         {:.2f} s, {} written\n", report.Real("seconds"),
         FormatBytes(report.Count("bytes_written")));
 }

@@ -118,7 +118,9 @@ Json MeasuredJson(const LayoutRecord& record) {
 
 Json GraphJson(const Told& told) {
   Json graph = told.figures().Group("graph");
-  graph["lists_known"] = told.figures().Count("graph.lists_known") != 0;
+  for (const char* const flag : {"lists_known", "mends"}) {
+    graph[flag] = told.figures().Count(fmt::format("graph.{}", flag)) != 0;
+  }
   return graph;
 }
 
@@ -135,6 +137,11 @@ void PrintGraph(const Told& told) {
     Print("  since      {} came or went: {} of {} seeds, in {} of {} batches, draw from lists that changed\n",
           Counted(edges, "edge"), count("seeds_changed"), count("seeds"), count("batches_changed"),
           told.record.batch_count);
+  }
+  if (count("batches_changed") > 0) {
+    Print("  rebuilding {:.2f} s for these batches, {:.2f} s for all: `quarry layout rebuild` {}\n",
+          real("mend_seconds"), real("anew_seconds"),
+          count("mends") != 0 ? "mends it, where the same nodes are trained on" : "builds it anew");
   }
   if (count("runs") == 0) return;
   Print(

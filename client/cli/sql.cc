@@ -109,7 +109,7 @@ void AddSql(CLI::App& app, Action& action) {
   CLI::Option* box = verb->add_flag("--box", arguments->box, "columns in a frame (the default)");
   json->excludes(csv)->excludes(box);
   csv->excludes(box);
-  verb->add_flag("--write", arguments->options.write, "UPDATE and INSERT OR REPLACE reach the database");
+  verb->add_flag("--write", arguments->options.write, "INSERT, UPDATE and DELETE reach the database");
   verb->add_option("--timeout", arguments->options.timeout_seconds, "seconds that a statement may take")
       ->type_name("SECONDS")
       ->check(SecondsBetween(0.001, 1e6));

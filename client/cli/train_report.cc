@@ -210,10 +210,12 @@ void PrintRoads(const RoadChoice& choice, uint64_t epochs, uint32_t patience, bo
     }
     return;
   }
-  Json json = {{"roads", Json::array()},
-               {"not_on_offer", choice.left_out},
-               {"epochs_priced", epochs},
-               {"epochs_are_at_most", patience > 0}};
+  Json json = {
+      {"roads", Json::array()},
+      {"not_on_offer", choice.left_out},
+      {"runs", {{"open_seconds", choice.runs.open_seconds}, {"draw_seconds", choice.runs.draw_seconds}}},
+      {"epochs_priced", epochs},
+      {"epochs_are_at_most", patience > 0}};
   for (const RoadCost& cost : choice.roads) {
     json["roads"].push_back({{"road", quarry::NameOf(cost.plan.road)},
                              {"packed", cost.plan.packed},

@@ -68,6 +68,19 @@ uint64_t CountSeeds(const Block& block, const ChangedLists& lists, std::vector<u
                                              [](uint8_t round) { return round != 0; }));
 }
 
+uint64_t CountRedrawn(const Block& block, const ChangedLists& lists) {
+  const auto nodes = static_cast<double>(block.nodes.size());
+  double redrawn = 0;
+  uint32_t v = 0;
+  for (size_t hop = 0; hop + 1 < block.hop_offsets.size(); ++hop) {
+    const double brought = nodes / block.hop_offsets[hop + 1];
+    for (; v < block.hop_offsets[hop]; ++v) {
+      if (lists.Has(block.nodes[v])) redrawn += brought * std::max(1U, block.indptr[v + 1] - block.indptr[v]);
+    }
+  }
+  return static_cast<uint64_t>(std::min(redrawn, nodes));
+}
+
 }  // namespace
 
 Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const Layout& layout,
@@ -82,7 +95,8 @@ Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const
   const uint64_t block_bytes = std::max(kPageBytes, RoundUp(directory.block_bytes_max(), kPageBytes));
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(directory.node_count / 8 + IoBuffer::MappedBytes(block_bytes) +
-                                directory.cache_slots * sizeof(NodeId) + 40 * directory.nodes_max() +
+                                2 * directory.cache_slots * sizeof(NodeId) +
+                                directory.batches.size() * sizeof(uint64_t) + 40 * directory.nodes_max() +
                                 12 * directory.edges_max(),
                             "counting changed seeds"));
   QUARRY_TRY(const ChangedLists lists, ListsSince(store, budget, *topology, record, directory.node_count));
@@ -91,6 +105,8 @@ Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const
   BlockDecoder decoder(static_cast<uint32_t>(directory.cache_slots), directory.node_count,
                        directory.start_nodes);
   PlannedBlock planned;
+  std::vector<NodeId> slot_nodes(directory.cache_slots, kNoNode);
+  std::ranges::copy(directory.start_nodes, slot_nodes.begin());
   std::vector<uint8_t> changed;
   for (uint64_t batch = 0; batch < directory.batches.size(); ++batch) {
     const BatchEntry& entry = directory.batches[batch];
@@ -99,12 +115,25 @@ Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const
     if (const Status decoded = decoder.Decode(bytes.first(entry.block_bytes), planned); !decoded.ok()) {
       return MakeStatus(decoded.code(), "{}: batch {}: {}", layout.file().path(), batch, decoded.message());
     }
+    for (size_t i = 0; i < planned.admitted_rows.size(); ++i) {
+      slot_nodes[planned.admitted_slots[i]] = planned.frame_nodes[planned.admitted_rows[i]];
+    }
     const uint64_t seeds = CountSeeds(planned.block, lists, changed);
     counted.seeds += planned.block.seed_count();
     counted.seeds_changed += seeds;
-    counted.batches_changed += seeds > 0 ? 1 : 0;
+    if (seeds > 0) {
+      counted.batches.push_back(batch);
+      counted.rows_redrawn += CountRedrawn(planned.block, lists);
+    }
     if (progress)
       QUARRY_RETURN_IF_ERROR(progress("counting changed seeds", batch + 1, directory.batches.size()));
+  }
+  // Without a list of slots the image is loaded anew for each cycle.
+  counted.image_lasts.assign(directory.image_rows, true);
+  for (uint64_t slot = 0; slot < directory.wrap.size(); ++slot) {
+    const uint32_t from = directory.wrap[slot];
+    counted.image_lasts[slot] =
+        from < directory.cache_slots && slot_nodes[from] == directory.start_nodes[slot];
   }
   return counted;
 }

@@ -73,8 +73,9 @@ Status LinkFiles(Store& store, const LayoutRecord& old, const PatchPlan& plan, c
     return linked.ok() ? linked : Status(Code::kUnsupported, std::string(linked.message()));
   };
   for (const LayoutFile& file : FilesOf(old)) {
-    const bool needed = file.kind == FileKind::kTrace ||
-                        std::ranges::count(plan.bases, file.generation, &LayoutBase::generation) > 0;
+    const bool needed = file.kind == FileKind::kTrace
+                            ? plan.keeps_trace
+                            : std::ranges::count(plan.bases, file.generation, &LayoutBase::generation) > 0;
     if (!needed) continue;
     QUARRY_RETURN_IF_ERROR(link(file.path, file.kind == FileKind::kTrace ? std::string(kTraceFile)
                                                                          : LayoutBaseFile(file.generation)));
@@ -93,17 +94,16 @@ Status CheckSpace(const std::string& folder, uint64_t bytes) {
 }  // namespace
 
 Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const LayoutPlace& place,
-                                const Layout& layout, const PatchPlan& plan, std::vector<RowPlace> places,
-                                const RowOverlay& newer, const ProgressFunction& progress) {
-  const LayoutDirectory& directory = layout.directory();
+                                const LayoutRecord& old, const PatchPlan& plan, const ReadRegions& read,
+                                std::vector<RowPlace> places, const RowOverlay& newer,
+                                const ProgressFunction& progress) {
+  const LayoutDirectory& directory = plan.directory;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(NewRows::MemoryBytes(NewRows::RowsOf(places).size(), directory.row_bytes) +
                                 plan.extents.size() * sizeof(Extent) + 3 * kBufferBytes,
                             "patching a layout"));
-  QUARRY_RETURN_IF_ERROR(RemoveTree(store.backend(), place.building));
-  QUARRY_RETURN_IF_ERROR(store.backend().CreateDirectory(place.building));
   QUARRY_RETURN_IF_ERROR(CheckSpace(place.building, plan.file_bytes));
-  QUARRY_RETURN_IF_ERROR(LinkFiles(store, layout.record(), plan, place.building));
+  QUARRY_RETURN_IF_ERROR(LinkFiles(store, old, plan, place.building));
   QUARRY_TRY(const NewRows rows, NewRows::Read(newer, directory.row_bytes, places));
   QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer,
              DataFileWriter::Create(store.backend(), fmt::format("{}/{}", place.building, kLayoutFile)));
@@ -115,7 +115,7 @@ Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const Layout
       const uint64_t offset = range.first * kPageBytes + at;
       const std::span<std::byte> pages =
           buffer.span().first(std::min(kBufferBytes, range.count * kPageBytes - at));
-      QUARRY_RETURN_IF_ERROR(layout.ReadPages(store.backend(), offset, pages));
+      QUARRY_RETURN_IF_ERROR(read(offset, pages));
       rows.PutOver(places, offset, pages);
       QUARRY_RETURN_IF_ERROR(writer->Append(pages));
       at += pages.size();
@@ -125,7 +125,7 @@ Result<LayoutRecord> WritePatch(Store& store, MemoryBudget& budget, const Layout
   }
   QUARRY_RETURN_IF_ERROR(writer->EndSection());
   QUARRY_RETURN_IF_ERROR(WriteDirectory(*writer, directory, plan.extents));
-  LayoutRecord record = layout.record();
+  LayoutRecord record = old;
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const TableRecord* const table = manifest->FindTable(record.spec.feature_table);
   QUARRY_TRY(record.file_bytes, writer->Finish({.kind = FileKind::kLayout,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "patch.h"
 #include "quarry/base/progress.h"
@@ -60,13 +61,7 @@ class RowFinder {
 
   Status Add(NodeId node, uint64_t offset) {
     if (!newer_.Touched(node)) return Status::Ok();
-    if (found_.places.size() == found_.reservations.size() * kPlacesAtATime) {
-      QUARRY_TRY(MemoryBudget::Reservation more,
-                 budget_.Reserve(kPlacesAtATime * kBytesPerPlace, "the places of changed rows"));
-      found_.reservations.push_back(std::move(more));
-    }
-    found_.places.push_back({offset, node});
-    return Status::Ok();
+    return found_.Add(budget_, {offset, node});
   }
 
   IoBackend& backend_;
@@ -78,36 +73,53 @@ class RowFinder {
   FoundRows found_;
 };
 
-// The pages that rows at `places` touch, and the gaps between them that are written too.
+// The pages that are new and those that rows at `places` touch, and the gaps between them that are written too.
 //
 // Writing pages rather than whole regions pays when few rows changed: scattered evenly, 20 rows of a million
 // are written in 1 MiB where a build writes 1.7 GiB. Whole regions would read no more sequentially, and 20
 // rows would touch nearly all of them, since a row is in many chunks. From 1 % of the rows on, nearly every
 // page is touched, and a patch becomes a copy of the layout that spares the planning.
-std::vector<PageRange> TouchedPages(const std::vector<RowPlace>& places, uint64_t row_bytes) {
+std::vector<PageRange> PagesToWrite(std::span<const RegionPart> parts, const std::vector<RowPlace>& places,
+                                    uint64_t row_bytes) {
   std::vector<PageRange> ranges;
-  for (const RowPlace& place : places) {
-    const uint64_t first = place.offset / kPageBytes;
-    const uint64_t end = CeilDiv(place.offset + row_bytes, kPageBytes);
+  const auto add = [&](uint64_t first, uint64_t end) {
     if (ranges.empty() || first > ranges.back().first + ranges.back().count + kPatchGapBytes / kPageBytes) {
       ranges.push_back({first, end - first});
     } else {
-      ranges.back().count = end - ranges.back().first;
+      ranges.back().count = std::max(ranges.back().count, end - ranges.back().first);
     }
+  };
+  auto part = parts.begin();
+  const auto add_new_parts_before = [&](uint64_t page) {
+    for (; part != parts.end() && part->first_page <= page; ++part) {
+      if (part->old_page == RegionPart::kNew) add(part->first_page, part->first_page + part->page_count);
+    }
+  };
+  for (const RowPlace& place : places) {
+    add_new_parts_before(place.offset / kPageBytes);
+    add(place.offset / kPageBytes, CeilDiv(place.offset + row_bytes, kPageBytes));
   }
+  add_new_parts_before(~uint64_t{0});
   return ranges;
 }
 
-// Adds what pages [first, end) of the regions are in the layout as it is. Files are numbered from 1: the next
-// generation's own is 0.
-void AddKept(const Layout& layout, uint64_t first, uint64_t end, std::vector<Extent>& extents) {
+// Adds what pages [first, end) of the regions, none of them new, are in the layout as it is. Files are numbered from 1: the
+// next generation's own is 0.
+void AddKept(const Layout& layout, std::span<const RegionPart> parts, uint64_t first, uint64_t end,
+             std::vector<Extent>& extents) {
   if (first == end) return;
   const std::span<const Extent> old = layout.extents();
-  auto extent = std::prev(std::ranges::upper_bound(old, first, {}, &Extent::first_page));
-  for (; extent != old.end() && extent->first_page < end; ++extent) {
-    const uint64_t from = std::max(first, extent->first_page);
-    const uint64_t to = std::min(end, extent->first_page + extent->page_count);
-    extents.push_back({from, to - from, extent->file + 1, extent->file_page + (from - extent->first_page)});
+  auto part = std::prev(std::ranges::upper_bound(parts, first, {}, &RegionPart::first_page));
+  for (uint64_t page = first; page < end; ++part) {
+    const uint64_t part_end = std::min(end, part->first_page + part->page_count);
+    const uint64_t moved = part->old_page - part->first_page;  // it may wrap around, and back again
+    auto extent = std::prev(std::ranges::upper_bound(old, page + moved, {}, &Extent::first_page));
+    for (; page < part_end; ++extent) {
+      const uint64_t to = std::min(part_end, extent->first_page + extent->page_count - moved);
+      extents.push_back(
+          {page, to - page, extent->file + 1, extent->file_page + (page + moved - extent->first_page)});
+      page = to;
+    }
   }
 }
 
@@ -128,8 +140,8 @@ std::vector<LayoutBase> KeepUsed(const LayoutRecord& record, std::vector<Extent>
   return kept;
 }
 
-uint64_t FileBytes(const Layout& layout, const PatchPlan& plan) {
-  const LayoutDirectory& directory = layout.directory();
+uint64_t FileBytes(const PatchPlan& plan) {
+  const LayoutDirectory& directory = plan.directory;
   const uint64_t slack = 64 * kKiB;  // superblock, footer, the pages that sections fill in part
   const uint64_t regions = plan.written_bytes();
   return regions + regions / kPageBytes * sizeof(uint32_t) + directory.batches.size() * sizeof(BatchEntry) +
@@ -145,34 +157,51 @@ uint64_t PatchPlan::written_bytes() const {
   return pages * kPageBytes;
 }
 
+Status FoundRows::Add(MemoryBudget& budget, RowPlace place) {
+  if (places.size() == reservations.size() * kPlacesAtATime) {
+    QUARRY_TRY(MemoryBudget::Reservation more,
+               budget.Reserve(kPlacesAtATime * kBytesPerPlace, "the places of changed rows"));
+    reservations.push_back(std::move(more));
+  }
+  places.push_back(place);
+  return Status::Ok();
+}
+
 Result<FoundRows> FindRows(IoBackend& backend, MemoryBudget& budget, const Layout& layout,
                            const RowOverlay& newer, const ProgressFunction& progress) {
   RowFinder finder(backend, budget, layout, newer);
   return finder.Run(progress);
 }
 
-PatchPlan PlanPatch(const Layout& layout, const std::vector<RowPlace>& places) {
+PatchPlan PlanPatch(const Layout& layout, LayoutDirectory directory, std::span<const RegionPart> parts,
+                    const std::vector<RowPlace>& places) {
   PatchPlan plan;
-  plan.written = TouchedPages(places, layout.directory().row_bytes);
+  plan.written = PagesToWrite(parts, places, directory.row_bytes);
   uint64_t page = 0;
   uint64_t file_page = 0;
   for (const PageRange& range : plan.written) {
-    AddKept(layout, page, range.first, plan.extents);
+    AddKept(layout, parts, page, range.first, plan.extents);
     plan.extents.push_back({range.first, range.count, 0, file_page});
     page = range.first + range.count;
     file_page += range.count;
   }
-  AddKept(layout, page, layout.directory().regions_bytes / kPageBytes, plan.extents);
+  AddKept(layout, parts, page, directory.regions_bytes / kPageBytes, plan.extents);
   plan.bases = KeepUsed(layout.record(), plan.extents);
-  if (plan.bases.empty()) return PlanCopy(layout);
-  plan.file_bytes = FileBytes(layout, plan);
+  if (plan.bases.empty()) return PlanCopy(std::move(directory));
+  plan.directory = std::move(directory);
+  plan.file_bytes = FileBytes(plan);
   return plan;
 }
 
-PatchPlan PlanCopy(const Layout& layout) {
-  PatchPlan plan;
-  plan.written = {{0, layout.directory().regions_bytes / kPageBytes}};
-  plan.file_bytes = FileBytes(layout, plan);
+PatchPlan PlanPatch(const Layout& layout, const std::vector<RowPlace>& places) {
+  const RegionPart all = {.page_count = layout.directory().regions_bytes / kPageBytes, .old_page = 0};
+  return PlanPatch(layout, layout.directory(), {&all, 1}, places);
+}
+
+PatchPlan PlanCopy(LayoutDirectory directory) {
+  PatchPlan plan = {.directory = std::move(directory)};
+  plan.written = {{0, plan.directory.regions_bytes / kPageBytes}};
+  plan.file_bytes = FileBytes(plan);
   return plan;
 }
 

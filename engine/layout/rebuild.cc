@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bits.h"
+#include "mend.h"
 #include "patch.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
@@ -10,6 +12,7 @@
 #include "quarry/format/batch_view.h"
 #include "quarry/layout/changed_seeds.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/layout/mend_price.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
 
@@ -51,12 +54,21 @@ class Rebuild {
   Result<std::string> WhyOtherBatches();
   Result<std::string> WhyOtherEdges();
   Result<bool> PropertiesMayDiffer() const;
+  Status ChooseMend();
   Status ChoosePatch();
+  Status FindNewerRows();
+  bool WithinBounds(const PatchPlan& plan, uint64_t trace_bytes, std::string* excess) const;
   void PlanWithinBounds();
   void Price();
   Result<LayoutRecord> Carry();
   Result<LayoutRecord> ChangeRecord();
   Result<LayoutRecord> Patch();
+  Result<LayoutRecord> MendBatches();
+  Result<LayoutRecord> WriteMended(const LayoutPlace& place);
+  Status PlanMend(const Mend& mend);
+  // Makes what `write` does the next generation of the layout, or nothing.
+  template <typename Write>
+  Result<LayoutRecord> Replace(const Write& write);
   Result<LayoutRecord> Build();
   Result<LayoutSpec> Spec() const;
   void Take(RebuildPath path, std::string why) {
@@ -89,6 +101,8 @@ class Rebuild {
   MemoryBudget::Reservation newer_reservation_;
   FoundRows found_;
   PatchPlan plan_;
+  ChangedSeeds changed_;
+  MendCounts counts_;  // where batches are touched
 };
 
 Status Rebuild::Choose() {
@@ -106,18 +120,18 @@ Status Rebuild::Choose() {
     Take(RebuildPath::kBuild, others);
     return Status::Ok();
   }
-  const Status status = ChoosePatch();
+  const Status status = changed_.batches.empty() ? ChoosePatch() : ChooseMend();
   if (!IsOfLayout(status) && status.code() != Code::kOutOfBudget) return status;
   Take(RebuildPath::kBuild, std::string(status.message()));
   return Status::Ok();
 }
 
-// Empty when a build would plan the same batches of the same rows.
+// Empty when a build would plan batches of the same seeds, and of the same rows where no list that they draw from has changed.
 Result<std::string> Rebuild::WhyOtherBatches() {
   const LayoutDirectory& directory = layout_->directory();
   const TableRecord* const table = snapshot_->FindTable(record_.spec.feature_table);
   const uint64_t row_bytes = RowBytes(table->element_type, table->dim);
-  if (row_bytes != directory.row_bytes || table->row_count != directory.node_count) {
+  if (row_bytes != directory.row_bytes || table->row_count < directory.node_count) {
     return fmt::format("table \"{}\" has other rows", record_.spec.feature_table);
   }
   QUARRY_TRY(const std::string edges, WhyOtherEdges());
@@ -142,18 +156,13 @@ Result<std::string> Rebuild::WhyOtherEdges() {
   if (record_.spec.seed_order != SeedOrder::kRandom) {
     return fmt::format("edges of topology \"{}\" were added or removed", name);
   }
-  QUARRY_TRY(const ChangedSeeds changed, CountChangedSeeds(store_, budget_, *layout_, *snapshot_, progress_));
-  report_.seeds_changed = changed.seeds_changed;
-  report_.batches_changed = changed.batches_changed;
-  if (!changed.known) {
+  QUARRY_TRY(changed_, CountChangedSeeds(store_, budget_, *layout_, *snapshot_, progress_));
+  report_.seeds_changed = changed_.seeds_changed;
+  report_.batches_changed = changed_.batches.size();
+  if (!changed_.known) {
     return fmt::format("edges of topology \"{}\" were added or removed, and folded into its file", name);
   }
-  if (changed.batches_changed == 0) return std::string();
-  return fmt::format(
-      "edges of topology \"{}\" were added or removed: {} of {} seeds, in {} of {} batches, draw from lists "
-      "that "
-      "changed",
-      name, changed.seeds_changed, changed.seeds, changed.batches_changed, record_.batch_count);
+  return std::string();
 }
 
 Result<bool> Rebuild::PropertiesMayDiffer() const {
@@ -168,23 +177,40 @@ Result<bool> Rebuild::PropertiesMayDiffer() const {
   return false;
 }
 
+// Some batches draw from lists that changed: are these planned anew, or all of them?
+Status Rebuild::ChooseMend() {
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  counts_ = MendCountsOf(*layout_, *manifest, changed_);
+  const MendPrice price = PriceMend(counts_, DeviceOf(*manifest));
+  report_.mend_seconds = price.mend_seconds;
+  report_.anew_seconds = price.build_seconds;
+  const std::string draw = fmt::format(
+      "edges of topology \"{}\" were added or removed: {} of {} seeds, in {} of {} batches, draw from "
+      "lists that changed; ",
+      record_.spec.topology, changed_.seeds_changed, changed_.seeds, changed_.batches.size(),
+      record_.batch_count);
+  const LayoutDirectory& directory = layout_->directory();
+  const uint64_t nodes = snapshot_->FindTable(record_.spec.feature_table)->row_count;
+  if (!directory.segments.empty() && BitsFor(nodes) != BitsFor(directory.node_count)) {
+    Take(RebuildPath::kBuild, draw + "ids of nodes take more bits than its blocks have for them");
+    return Status::Ok();
+  }
+  if (!price.mends()) {
+    Take(RebuildPath::kBuild, draw + "building takes less time than mending these batches");
+    return Status::Ok();
+  }
+  QUARRY_RETURN_IF_ERROR(FindNewerRows());
+  Take(RebuildPath::kMend, draw + "mending these batches takes less time than building");
+  return Status::Ok();
+}
+
 // The batches are the same; what becomes of their rows?
 Status Rebuild::ChoosePatch() {
-  const ScopedSpan span("find changed rows");
-  QUARRY_TRY(newer_, store_.OpenOverlay(record_.spec.feature_table, snapshot_,
-                                        TableVersion{record_.table_generation, record_.timestamp}));
-  QUARRY_TRY(newer_reservation_, budget_.Reserve(newer_->resident_bytes(), "the versions of changed rows"));
-  report_.rows_changed = newer_->TouchedRows().size();
+  QUARRY_RETURN_IF_ERROR(FindNewerRows());
   if (!layout_->directory().packed) {
     Take(RebuildPath::kRecord, "its rows are not packed, but read from the table");
     return Status::Ok();
   }
-  const double start = MonotonicSeconds();
-  if (!newer_->empty()) {
-    QUARRY_TRY(found_, FindRows(store_.backend(), budget_, *layout_, *newer_, progress_));
-  }
-  report_.places = found_.places.size();
-  report_.find_seconds = MonotonicSeconds() - start;
   if (found_.places.empty()) {
     Take(RebuildPath::kRecord, "it holds none of the rows that have changed");
     return Status::Ok();
@@ -194,23 +220,48 @@ Status Rebuild::ChoosePatch() {
   return Status::Ok();
 }
 
+Status Rebuild::FindNewerRows() {
+  const ScopedSpan span("find changed rows");
+  QUARRY_TRY(newer_, store_.OpenOverlay(record_.spec.feature_table, snapshot_,
+                                        TableVersion{record_.table_generation, record_.timestamp}));
+  QUARRY_TRY(newer_reservation_, budget_.Reserve(newer_->resident_bytes(), "the versions of changed rows"));
+  report_.rows_changed = newer_->TouchedRows().size();
+  if (!layout_->directory().packed) return Status::Ok();
+  const double start = MonotonicSeconds();
+  if (!newer_->empty()) {
+    QUARRY_TRY(found_, FindRows(store_.backend(), budget_, *layout_, *newer_, progress_));
+  }
+  report_.places = found_.places.size();
+  report_.find_seconds = MonotonicSeconds() - start;
+  return Status::Ok();
+}
+
+// Says by how much where it is not.
+bool Rebuild::WithinBounds(const PatchPlan& plan, uint64_t trace_bytes, std::string* excess) const {
+  LayoutRecord patched = record_;
+  patched.file_bytes = plan.file_bytes;
+  patched.bases = plan.bases;
+  patched.trace_bytes = trace_bytes;
+  const uint64_t bytes_max = DiskBytesMax() > 0
+                                 ? DiskBytesMax()
+                                 : kGrowthMax * layout_->directory().regions_bytes + record_.trace_bytes;
+  if (patched.bases.size() <= kBasesMax && patched.total_bytes() <= bytes_max) return true;
+  *excess =
+      fmt::format("it would take {} in {} files, and may take {} in {}", FormatBytes(patched.total_bytes()),
+                  2 + patched.bases.size(), FormatBytes(bytes_max), 2 + kBasesMax);
+  return false;
+}
+
 // Plans a patch, or a copy where patches would leave too much behind: more than the disk budget allows
 // (without one: as much again as the regions), or parts in more than kBasesMax files, each of which a reader
 // has to open. A copy puts everything into one file again.
 void Rebuild::PlanWithinBounds() {
   plan_ = PlanPatch(*layout_, found_.places);
   Take(RebuildPath::kPatch, "");
-  LayoutRecord patched = record_;
-  patched.file_bytes = plan_.file_bytes;
-  patched.bases = plan_.bases;
-  const uint64_t bytes_max = DiskBytesMax() > 0
-                                 ? DiskBytesMax()
-                                 : kGrowthMax * layout_->directory().regions_bytes + record_.trace_bytes;
-  if (patched.bases.size() <= kBasesMax && patched.total_bytes() <= bytes_max) return;
-  Take(RebuildPath::kCopy, fmt::format("patched, it would take {} in {} files, and may take {} in {}; ",
-                                       FormatBytes(patched.total_bytes()), 2 + patched.bases.size(),
-                                       FormatBytes(bytes_max), 2 + kBasesMax));
-  plan_ = PlanCopy(*layout_);
+  std::string excess;
+  if (WithinBounds(plan_, record_.trace_bytes, &excess)) return;
+  Take(RebuildPath::kCopy, fmt::format("patched, {}; ", excess));
+  plan_ = PlanCopy(layout_->directory());
 }
 
 // Chooses between the plan and building anew: what building took the last time is measured, what patching
@@ -232,7 +283,7 @@ void Rebuild::Price() {
 Result<LayoutRecord> Rebuild::Carry() {
   if (report_.path == RebuildPath::kRecord) return ChangeRecord();
   if (report_.path == RebuildPath::kBuild) return Build();
-  Result<LayoutRecord> patched = Patch();
+  Result<LayoutRecord> patched = report_.path == RebuildPath::kMend ? MendBatches() : Patch();
   if (!IsOfLayout(patched.status()) && patched.status().code() != Code::kOutOfBudget) return patched;
   Take(RebuildPath::kBuild, std::string(patched.status().message()));
   return Build();
@@ -248,21 +299,78 @@ Result<LayoutRecord> Rebuild::ChangeRecord() {
   return *store_.manifest()->FindLayout(record_.name);
 }
 
-Result<LayoutRecord> Rebuild::Patch() {
-  const ScopedSpan span("patch");
+template <typename Write>
+Result<LayoutRecord> Rebuild::Replace(const Write& write) {
   QUARRY_TRY(const LayoutPlace place, PrepareLayout(store_, record_.name, BuildingFolder(record_.name)));
-  const auto write = [&]() -> Result<LayoutRecord> {
-    QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, *layout_, plan_,
-                                               std::move(found_.places), *newer_, progress_));
+  const auto make = [&]() -> Result<LayoutRecord> {
+    QUARRY_RETURN_IF_ERROR(RemoveTree(store_.backend(), place.building));
+    QUARRY_RETURN_IF_ERROR(store_.backend().CreateDirectory(place.building));
+    QUARRY_TRY(LayoutRecord record, write(place));
     KillPoint("layout: patch written");
-    report_.bytes_written = record.file_bytes;
     Renew(record);
     QUARRY_RETURN_IF_ERROR(CommitLayout(store_, place, record));
     return record;
   };
-  Result<LayoutRecord> record = write();
+  Result<LayoutRecord> record = make();
   if (!record.ok()) Discard(store_.backend(), place.building);
   return record;
+}
+
+Result<LayoutRecord> Rebuild::Patch() {
+  const ScopedSpan span("patch");
+  return Replace([&](const LayoutPlace& place) -> Result<LayoutRecord> {
+    const ReadRegions read = [&](uint64_t offset, std::span<std::byte> pages) {
+      return layout_->ReadPages(store_.backend(), offset, pages);
+    };
+    QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, record_, plan_, read,
+                                               std::move(found_.places), *newer_, progress_));
+    report_.bytes_written = record.file_bytes;
+    return record;
+  });
+}
+
+Result<LayoutRecord> Rebuild::MendBatches() {
+  const ScopedSpan span("mend");
+  return Replace([&](const LayoutPlace& place) { return WriteMended(place); });
+}
+
+Result<LayoutRecord> Rebuild::WriteMended(const LayoutPlace& place) {
+  QUARRY_TRY(const LayoutSpec spec, Spec());
+  const bool lists_in_memory = PriceMend(counts_, DeviceOf(*store_.manifest())).lists_in_memory;
+  QUARRY_TRY(const std::unique_ptr<Mend> mend,
+             Mend::Make(store_, budget_, *layout_, spec, place, changed_, lists_in_memory, progress_));
+  QUARRY_RETURN_IF_ERROR(mend->MovePlaces(*newer_, found_));
+  QUARRY_RETURN_IF_ERROR(PlanMend(*mend));
+  QUARRY_RETURN_IF_ERROR(mend->WriteTrace());
+  const ReadRegions read = [&](uint64_t offset, std::span<std::byte> pages) {
+    return mend->Read(offset, pages);
+  };
+  QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, record_, plan_, read,
+                                             std::move(found_.places), *newer_, progress_));
+  mend->Describe(record);
+  QUARRY_RETURN_IF_ERROR(mend->RemoveScratch());
+  report_.bytes_written = record.file_bytes + record.trace_bytes;
+  report_.batches_sampled = changed_.batches.size();
+  report_.rows_read = mend->rows_read();
+  return record;
+}
+
+// As a patch, or all of it in one file again where a patch would leave too much behind, and building is not cheaper then.
+Status Rebuild::PlanMend(const Mend& mend) {
+  plan_ = PlanPatch(*layout_, mend.directory(), mend.parts(), found_.places);
+  plan_.keeps_trace = false;
+  std::string excess;
+  if (WithinBounds(plan_, record_.trace_bytes, &excess)) return Status::Ok();
+  MendCounts copied = counts_;
+  copied.touched_bytes = copied.regions_bytes;
+  plan_ = PlanCopy(mend.directory());
+  plan_.keeps_trace = false;
+  std::string excess_of_copy;
+  if (PriceMend(copied, DeviceOf(*store_.manifest())).mends() &&
+      WithinBounds(plan_, record_.trace_bytes, &excess_of_copy)) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kUnsupported, "mended, {}", excess);
 }
 
 Result<LayoutRecord> Rebuild::Build() {
@@ -275,6 +383,9 @@ Result<LayoutRecord> Rebuild::Build() {
   QUARRY_TRY(LayoutRecord record,
              BuildLayout(store_, budget_, spec, /*resume=*/false, progress_, &report_.build));
   report_.bytes_written = record.plan_bytes_written;
+  report_.batches_sampled = record.batch_count;
+  report_.rows_read =
+      spec.packing == Packing::kAlways ? snapshot_->FindTable(record_.spec.feature_table)->row_count : 0;
   return record;
 }
 
@@ -303,6 +414,8 @@ std::string_view RebuildPathName(RebuildPath path) {
       return "patch";
     case RebuildPath::kCopy:
       return "copy";
+    case RebuildPath::kMend:
+      return "mend";
     case RebuildPath::kBuild:
       break;
   }

@@ -10,6 +10,7 @@
 #include "quarry/base/units.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
+#include "trace_source.h"
 
 namespace quarry {
 namespace {
@@ -68,9 +69,9 @@ class Canonizer {
 
 class TraceSampling {
  public:
-  TraceSampling(const NeighborSource& source, const TraceSpec& spec, RecordWriter& trace,
-                RecordWriter& blocks, const std::function<Status(uint64_t)>& progress)
-      : source_(source), spec_(spec), trace_(trace), blocks_(blocks), progress_(progress) {}
+  TraceSampling(const NeighborSource& source, const TraceSpec& spec, std::span<const uint64_t> only,
+                RecordWriter& trace, RecordWriter& blocks, const std::function<Status(uint64_t)>& progress)
+      : source_(source), spec_(spec), only_(only), trace_(trace), blocks_(blocks), progress_(progress) {}
 
   Status Run() {
     return RunOnThreads("sample", spec_.threads, [this](unsigned) { return Work(); });
@@ -92,14 +93,14 @@ class TraceSampling {
     Block block;
     Canonizer canonizer;
     std::vector<std::byte> encoded;
-    const uint64_t batch_count = spec_.batch_count();
-    for (uint64_t batch = next_++; batch < batch_count; batch = next_++) {
-      QUARRY_RETURN_IF_ERROR(Sample(*sampler, batch, block));
+    const uint64_t count = only_.empty() ? spec_.batch_count() : only_.size();
+    for (uint64_t turn = next_++; turn < count; turn = next_++) {
+      QUARRY_RETURN_IF_ERROR(Sample(*sampler, only_.empty() ? turn : only_[turn], block));
       canonizer.Apply(block);
       encoded.clear();
       Encode(canonizer.nodes, block.hop_offsets, encoded);
       MutexLock lock(mutex_);
-      while (turn_ != batch && error_.ok()) turn_changed_.Wait(mutex_);
+      while (turn_ != turn && error_.ok()) turn_changed_.Wait(mutex_);
       if (!error_.ok()) return error_;
       QUARRY_RETURN_IF_ERROR(Write(canonizer, encoded));
       if (progress_) QUARRY_RETURN_IF_ERROR(progress_(turn_ + 1));
@@ -155,6 +156,7 @@ class TraceSampling {
 
   const NeighborSource source_;
   const TraceSpec& spec_;
+  const std::span<const uint64_t> only_;  // batches, by turn; empty: all
   RecordWriter& trace_;
   RecordWriter& blocks_;
   const std::function<Status(uint64_t)>& progress_;
@@ -175,18 +177,26 @@ uint64_t TraceSpec::batch_count() const {
   return count;
 }
 
-Result<TraceSummary> SampleTrace(const NeighborSource& source, const TraceSpec& spec, IoBackend& backend,
-                                 const std::string& trace_path, const std::string& blocks_path,
-                                 const std::array<std::byte, 16>& database_id, uint64_t generation,
-                                 const std::function<Status(uint64_t batches)>& progress) {
+Result<TraceSummary> SampleSome(const NeighborSource& source, const TraceSpec& spec,
+                                std::span<const uint64_t> only, IoBackend& backend,
+                                const std::string& trace_path, const std::string& blocks_path,
+                                const std::array<std::byte, 16>& database_id, uint64_t generation,
+                                const std::function<Status(uint64_t batches)>& progress) {
   QUARRY_TRY(const std::unique_ptr<RecordWriter> trace, RecordWriter::Create(backend, trace_path));
   QUARRY_TRY(const std::unique_ptr<RecordWriter> blocks, RecordWriter::Create(backend, blocks_path));
-  TraceSampling sampling(source, spec, *trace, *blocks, progress);
+  TraceSampling sampling(source, spec, only, *trace, *blocks, progress);
   QUARRY_RETURN_IF_ERROR(sampling.Run());
   TraceSummary summary = sampling.summary();
   QUARRY_TRY(summary.trace_bytes, trace->Finish(database_id, generation));
   QUARRY_TRY(summary.blocks_bytes, blocks->Finish(database_id, generation));
   return summary;
+}
+
+Result<TraceSummary> SampleTrace(const NeighborSource& source, const TraceSpec& spec, IoBackend& backend,
+                                 const std::string& trace_path, const std::string& blocks_path,
+                                 const std::array<std::byte, 16>& database_id, uint64_t generation,
+                                 const std::function<Status(uint64_t batches)>& progress) {
+  return SampleSome(source, spec, {}, backend, trace_path, blocks_path, database_id, generation, progress);
 }
 
 }  // namespace quarry

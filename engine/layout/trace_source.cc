@@ -83,7 +83,7 @@ uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, uns
 }
 
 Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudget& budget,
-                                                       const LayoutSpec& spec) {
+                                                       const LayoutSpec& spec, bool load_lists) {
   std::unique_ptr<TraceSource> source(new TraceSource(store, budget));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   std::shared_ptr<const Snapshot> snapshot = spec.snapshot;
@@ -94,7 +94,7 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   if (record == nullptr) return store.OpenTopology(spec.road.topology).status();
   const TopologyBytes bytes = BytesOf(*manifest, *record, spec);
   const std::span<const Adjacency> sides = SidesOf(spec.road.direction);
-  const bool in_memory = bytes.FitIn(budget.available_bytes());
+  const bool in_memory = load_lists && bytes.FitIn(budget.available_bytes());
   QUARRY_TRY(source->reservation_,
              budget.Reserve(bytes.resident + (in_memory ? bytes.indices : 0), "sampling a trace"));
   QUARRY_TRY(source->topology_, store.OpenTopology(*snapshot, spec.road.topology));

@@ -2,7 +2,11 @@
 // to this room.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "quarry/base/budget.h"
@@ -23,12 +27,19 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
 uint64_t NeighborCacheBytes(const SampledBatch& batch, uint64_t batch_count, unsigned threads,
                             const ListsOnDisk& lists, uint64_t available_bytes);
 
+// As SampleTrace, of the batches `only` (ascending): records are by their place there. Empty: of all.
+Result<TraceSummary> SampleSome(const NeighborSource& source, const TraceSpec& spec,
+                                std::span<const uint64_t> only, IoBackend& backend,
+                                const std::string& trace_path, const std::string& blocks_path,
+                                const std::array<std::byte, 16>& database_id, uint64_t generation,
+                                const std::function<Status(uint64_t batches)>& progress);
+
 class TraceSource {
  public:
-  // Indices stay in memory where the budget has room for them, else they are sampled from disk. A proximity
-  // order needs them in memory (kOutOfBudget). kInvalidArgument without training nodes.
-  static Result<std::unique_ptr<TraceSource>> Make(Store& store, MemoryBudget& budget,
-                                                   const LayoutSpec& spec);
+  // Indices stay in memory where the budget has room for them and the caller has a use for all (`load_lists`), else they are
+  // sampled from disk. A proximity order needs them in memory (kOutOfBudget). kInvalidArgument without training nodes.
+  static Result<std::unique_ptr<TraceSource>> Make(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
+                                                   bool load_lists = true);
 
   // Puts a neighbor cache before indices on disk, of all that sampling leaves of `budget`, when that saves more
   // than filling it takes, which the first batch tells; does nothing for indices in memory. Nothing else needs the

@@ -40,6 +40,7 @@ class Chooser {
   explicit Chooser(const RoadFacts& facts) : facts_(facts) {}
 
   RoadChoice Run() {
+    choice_.runs = facts_.runs;
     if (facts_.live.offered) {
       OfferLive();
     } else {
@@ -283,6 +284,13 @@ std::string RoadChoice::Table() const {
                         name(i), cost.epoch.disk_seconds, cost.epoch.sample_seconds,
                         cost.epoch.extract_seconds, cost.epoch.model.wall, cost.build.sample, cost.build.plan,
                         cost.build.pack, cost.other_seconds);
+  }
+  if (runs.open_seconds > 0) {
+    text += fmt::format(
+        "runs of edges, in all of these: {:.3g} s whenever the graph is opened, {:.2g} us for a neighbor "
+        "that is drawn "
+        "from lists on disk\n",
+        runs.open_seconds, runs.draw_seconds * 1e6);
   }
   for (const std::string& line : left_out) text += fmt::format("not on offer: {}\n", line);
   return text;

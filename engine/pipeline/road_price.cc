@@ -103,12 +103,33 @@ class Pricer {
 
   // The processors' share of reading lists, but for requests, is in the seconds that were probed.
   void Sample(const TopologyPlace& place, Work& work) const {
-    work.sample_seconds += facts_.sample_seconds;
+    const double searched = SearchedShare(place) - ProbedShare();
+    work.sample_seconds +=
+        std::max(0.0, facts_.sample_seconds + searched * facts_.batch_edges * facts_.runs.draw_seconds);
     if (place.in_memory) return;
     const ScatteredReads reads = ReadsOfLists(facts_.lists, place.cache_bytes, device());
     work.read_bytes += reads.bytes;
     work.disk_seconds += reads.Seconds(device());
     if (facts_.lists.in_memory) work.sample_seconds += reads.requests * facts_.device.core.request_seconds;
+  }
+
+  // The part of what is drawn that is searched for among the edits of runs: of lists on disk that no neighbor cache has.
+  double SearchedShare(const TopologyPlace& place) const {
+    if (place.in_memory) return 0;
+    const auto whole = static_cast<double>(std::max<uint64_t>(1, facts_.lists.indices_bytes));
+    return std::max(0.0, 1 - static_cast<double>(place.cache_bytes) / whole);
+  }
+  double ProbedShare() const {
+    if (facts_.lists.in_memory) return 0;
+    return facts_.lists.lists > 0 ? 1 - facts_.lists.hits / facts_.lists.lists : 1;
+  }
+  // On one core, each time that lists are opened; those in memory are merged.
+  double OpenRunsProcessorSeconds(const TopologyPlace& place) const {
+    const RunsPrice& runs = facts_.runs;
+    return runs.open_seconds - runs.open_disk_seconds - (place.in_memory ? 0 : runs.merge_seconds);
+  }
+  double OpenRunsSeconds(const TopologyPlace& place) const {
+    return std::max(facts_.runs.open_disk_seconds, OpenRunsProcessorSeconds(place));
   }
 
   Work LiveBatch(double misses, const TopologyPlace& place, const ModelSeconds& model) const {
@@ -160,7 +181,7 @@ class Pricer {
     const double first_rows = facts_.uses.DistinctNodes(static_cast<double>(facts_.train_batches));
     Work epochs, others;
     if (facts_.open_live_rows && facts_.open_live_rows != plan_.cache_rows) {
-      fill_seconds = ListsSeconds(cost_.lists);
+      fill_seconds = ListsSeconds(cost_.lists) + OpenRunsSeconds(cost_.lists);
     }
     if (all_fit && first_rows / facts_.device.random_reads_per_second > ScanSeconds(table_bytes())) {
       // One extractor reads the whole table before the first batch (buffer_fill.h).
@@ -277,11 +298,11 @@ class Pricer {
     build.sample_disk_seconds = batches * sampling.disk_seconds;
     build.sample_disk_seconds += ListsSeconds(place);
     const auto source_bytes = static_cast<double>(facts_.source_bytes);
-    build.open_disk_seconds = ScanSeconds(source_bytes);
+    build.open_disk_seconds = ScanSeconds(source_bytes) + facts_.runs.open_disk_seconds;
     build.open_processor_seconds =
         ProcessorWork{.checksum_bytes = source_bytes, .requests = source_bytes / static_cast<double>(kMiB)}
             .Seconds(facts_.device.core) +
-        static_cast<double>(facts_.train_nodes) * kOrderSecondsPerSeed;
+        static_cast<double>(facts_.train_nodes) * kOrderSecondsPerSeed + OpenRunsProcessorSeconds(place);
     build.plan_seconds = batches * nodes() * kPlanSecondsPerUse;
     const double blocks = batches * BlockBytes();
     const double chunks = packed ? misses * stride_ + batches * kPageBytes / 2 : 0;
@@ -318,7 +339,8 @@ class Pricer {
   void PriceOthers() {
     const Work work = LiveBatch(nodes(), cost_.lists, facts_.evaluate);
     const double batches = static_cast<double>(facts_.epochs) * facts_.valid_batches + facts_.test_batches;
-    cost_.other_seconds = ListsSeconds(cost_.lists) + batches * LiveSeconds(work);
+    cost_.other_seconds =
+        ListsSeconds(cost_.lists) + OpenRunsSeconds(cost_.lists) + batches * LiveSeconds(work);
     cost_.other_processor_seconds = batches * ProcessorsOf(work);
   }
 

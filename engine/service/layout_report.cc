@@ -12,6 +12,7 @@
 #include "quarry/layout/changed_seeds.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/layout/layout.h"
+#include "quarry/layout/mend_price.h"
 #include "quarry/layout/trace_statistics.h"
 #include "quarry/storage/runs_price.h"
 
@@ -161,7 +162,13 @@ Status AddGraph(Store& store, MemoryBudget& budget, const TracedLayout& layout, 
   add("lists_changed", changed.lists);
   add("seeds", changed.seeds);
   add("seeds_changed", changed.seeds_changed);
-  add("batches_changed", changed.batches_changed);
+  add("batches_changed", changed.batches.size());
+  const MendPrice mend = changed.batches.empty()
+                             ? MendPrice()
+                             : PriceMend(MendCountsOf(*layout.layout, *store.manifest(), changed), device);
+  add("mend_seconds", mend.mend_seconds);
+  add("anew_seconds", mend.build_seconds);
+  add("mends", mend.mends() ? 1 : 0);
   return Status::Ok();
 }
 

@@ -104,6 +104,10 @@ Counters CountersOf(const RebuildReport& done) {
           {"patch_bytes", Number(done.patch_bytes)},
           {"build_seconds", done.build_seconds},
           {"build_bytes", Number(done.build_bytes)},
+          {"mend_seconds", done.mend_seconds},
+          {"anew_seconds", done.anew_seconds},
+          {"batches_sampled", Number(done.batches_sampled)},
+          {"rows_read", Number(done.rows_read)},
           {"seconds", done.seconds},
           {"bytes_written", Number(done.bytes_written)}};
 }

@@ -45,9 +45,11 @@ RunsPrice PriceRuns(const TopologyRecord& topology, const DeviceRecord& device) 
   const double read_seconds =
       1 / device.sequential_bytes_per_second + 1 / device.core.checksum_bytes_per_second;  // of a byte
   const double edges = Number(std::max<uint64_t>(topology.edge_count, 1));
-  price.open_seconds = Number(run_bytes) * read_seconds +
-                       Number(topology.runs.size()) * kRunRequests / device.random_reads_per_second +
-                       sides * (kComposeSeconds * Number(composed) + kMergeSeconds * Number(edits));
+  price.open_disk_seconds = Number(run_bytes) / device.sequential_bytes_per_second +
+                            Number(topology.runs.size()) * kRunRequests / device.random_reads_per_second;
+  price.merge_seconds = sides * kMergeSeconds * Number(edits);
+  price.open_seconds = price.open_disk_seconds + Number(run_bytes) / device.core.checksum_bytes_per_second +
+                       sides * kComposeSeconds * Number(composed) + price.merge_seconds;
   price.draw_seconds = SearchSeconds(added) + SearchSeconds(removed);
   const double indptr = sides * Number(topology.node_count + 1) * sizeof(uint64_t) * read_seconds;
   const double lists = sides * edges * sizeof(NodeId) * read_seconds;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "faults/small_world.h"
+#include "quarry/import/graph_change.h"
 #include "quarry/layout/rebuild.h"
 #include "support/status_matchers.h"
 
@@ -148,6 +149,39 @@ TEST(LayoutFaultsTest, ACopy) {
             return ChangeRecord(w, 0);
           },
       .work = [](SmallWorld& w) { return Rebuild(w, RebuildPath::kCopy); },
+      .check = [&](SmallWorld& w, bool done) { held.Check(w, "default", done); },
+      .skips = MayBeBuiltAnew,
+      .layout = true,
+  });
+  world.Run();
+}
+
+// Writing is what this device is slow at, so that the few batches are mended.
+TEST(LayoutFaultsTest, AMend) {
+  Held held;
+  SmallWorld world({
+      .prepare = [&](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(ChangeRecord(w, kGiB));
+        QUARRY_RETURN_IF_ERROR(w.store().UpdateManifest([](Manifest& manifest) {
+          manifest.device = {.random_reads_per_second = 1e12,
+                             .sequential_bytes_per_second = 1e12,
+                             .write_bytes_per_second = 1e6,
+                             .gather_bytes_per_second = 1e12,
+                             .core = {.checksum_bytes_per_second = 1e12,
+                                      .copy_bytes_per_second = 1e12,
+                                      .decode_bytes_per_second = 1e12,
+                                      .request_seconds = 1e-12}};
+          return Status::Ok();
+        }));
+        QUARRY_TRY(const std::unique_ptr<GraphChange> change,
+                   GraphChange::Create(w.store(), w.budget(), {.memory_bytes = kGraphChangeBytesMin}));
+        const Edge edge = {1, 2};
+        QUARRY_RETURN_IF_ERROR(change->Add(std::span(&edge, 1)));
+        QUARRY_RETURN_IF_ERROR(change->Commit().status());
+        held.KeepBefore(w, "default");
+        return Status::Ok();
+      },
+      .work = [](SmallWorld& w) { return Rebuild(w, RebuildPath::kMend); },
       .check = [&](SmallWorld& w, bool done) { held.Check(w, "default", done); },
       .skips = MayBeBuiltAnew,
       .layout = true,

@@ -495,6 +495,87 @@ TEST(RoadChoiceTest, ListsOnDiskArePricedByTheirRequests) {
   EXPECT_NEAR(on_disk - in_memory, 100 * 8000 / 80e3, 0.1);
 }
 
+// Of runs of edges: composing them is paid by whoever opens the graph, searching them by what is drawn from lists on disk.
+constexpr RunsPrice kRuns = {
+    .open_seconds = 2, .open_disk_seconds = 0.5, .merge_seconds = 0.25, .draw_seconds = 2e-6};
+
+TEST(RoadChoiceTest, RunsOfEdgesArePaidWhereTheGraphIsOpenedAndWhereListsAreSearched) {
+  RoadFacts facts = Facts();
+  facts.lists = {.lists = 8000, .indices_bytes = 100 * kMiB, .mean_list_bytes = 60};
+  const RoadPlan live = {.road = RoadKind::kLive, .policy = PolicyKind::kLru, .cache_rows = 50'000};
+  const RoadPlan planned = {
+      .road = RoadKind::kPlanned, .policy = PolicyKind::kBelady, .packed = true, .cache_rows = 50'000};
+  facts.open_live_rows = live.cache_rows;
+  RoadFacts runs = facts;
+  runs.runs = kRuns;
+  // It is open already, and its lists are in memory, merged.
+  EXPECT_EQ(PriceRoad(runs, live).seconds, PriceRoad(facts, live).seconds);
+  // Opened anew it composes and merges them.
+  RoadPlan other = live;
+  other.cache_rows = 40'000;
+  EXPECT_NEAR(PriceRoad(runs, other).seconds - PriceRoad(facts, other).seconds, 1.5, 1e-6);
+  // A layout is sampled from the graph as it is opened for that, and its other passes from the graph as they open it.
+  const RoadCost layout = PriceRoad(runs, planned), without = PriceRoad(facts, planned);
+  EXPECT_NEAR(layout.build.sample - without.build.sample, 1.5, 1e-6);
+  EXPECT_NEAR(layout.other_seconds - without.other_seconds, 1.5, 1e-6);
+  EXPECT_EQ(layout.epoch_seconds, without.epoch_seconds) << "its batches are there";
+  // Superbatches open it as often as there are some.
+  RoadPlan fresh = {
+      .road = RoadKind::kFresh, .policy = PolicyKind::kBelady, .packed = false, .superbatch = 25};
+  const double whole = PriceRoad(runs, {.road = RoadKind::kFresh, .policy = PolicyKind::kBelady}).seconds;
+  EXPECT_GT(PriceRoad(runs, fresh).train_processor_seconds - PriceRoad(facts, fresh).train_processor_seconds,
+            (30 * 4 - 2) * 1.5);
+  EXPECT_GT(whole, PriceRoad(facts, {.road = RoadKind::kFresh, .policy = PolicyKind::kBelady}).seconds);
+  // From lists on disk every draw of 150 thousand a batch is searched for; a neighbor cache of half of them spares half.
+  facts.live.rows_beside_lists.reset();
+  runs.live.rows_beside_lists.reset();
+  const auto searching = [&](const RoadFacts& with, const RoadFacts& none) {
+    return (PriceRoad(with, live).epoch.sample_seconds - PriceRoad(none, live).epoch.sample_seconds) / 100;
+  };
+  EXPECT_NEAR(searching(runs, facts), 150'000 * 2e-6, 1e-9);
+  facts.live.lists_bytes = runs.live.lists_bytes = 50 * kMiB;
+  EXPECT_NEAR(searching(runs, facts), 75'000 * 2e-6, 1e-9);
+}
+
+// A probe on disk has seen the search: it is not counted twice, and lists in memory are spared it.
+TEST(RoadChoiceTest, WhatWasProbedWithRunsIsNotPricedTwice) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    RoadFacts memory = RandomFacts(seed);
+    memory.runs = kRuns;
+    memory.lists.in_memory = true;
+    memory.lists.hits = 0;
+    memory.lists.cache_bytes = 0;
+    memory.device.core.request_seconds = 0;
+    RoadFacts disk = memory;
+    disk.lists.in_memory = false;
+    disk.lists.reads = {};
+    disk.sample_seconds += disk.batch_edges * kRuns.draw_seconds;
+    for (const RoadKind road : {RoadKind::kLive, RoadKind::kPlanned, RoadKind::kFresh}) {
+      const RoadPlan plan = {
+          .road = road, .policy = PolicyKind::kBelady, .packed = true, .cache_rows = 90'000};
+      EXPECT_NEAR(PriceRoad(memory, plan).epoch.sample_seconds, PriceRoad(disk, plan).epoch.sample_seconds,
+                  1e-6);
+    }
+  }
+}
+
+// Whatever is priced: runs make nothing cheaper, and nothing dearer than opening and searching take.
+TEST(RoadChoiceTest, RunsMakeNoRoadCheaper) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    RoadFacts facts = RandomFacts(seed);
+    facts.lists.in_memory = true;
+    RoadFacts runs = facts;
+    runs.runs = kRuns;
+    for (const RoadCost& cost : ChooseRoad(facts).roads) {
+      EXPECT_GE(PriceRoad(runs, cost.plan).seconds, cost.seconds * (1 - 1e-12));
+    }
+    EXPECT_NE(ChooseRoad(runs).Table().find("runs of edges, in all of these: 2 s"), std::string::npos);
+    EXPECT_EQ(ChooseRoad(facts).Table().find("runs of edges"), std::string::npos);
+  }
+}
+
 TEST(RoadChoiceTest, MoreCacheNeverCostsTheLiveRoad) {
   const RoadFacts facts = Facts();
   double before = std::numeric_limits<double>::infinity();

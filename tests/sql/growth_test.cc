@@ -1,4 +1,4 @@
-// INSERT INTO edges and nodes, DELETE FROM edges: the graph afterwards is the one that GraphChange, and so `quarry add` and
+// INSERT INTO edges and nodes, DELETE FROM both: the graph afterwards is the one that GraphChange, and so `quarry add` and
 // `quarry remove`, make of the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -114,7 +114,6 @@ TEST_F(SqlGrowthTest, RefusesWhatTheGraphCannotTake) {
       {"INSERT INTO nodes (name, in_degree) VALUES ('a', 3)", "in_degree of a new node cannot be set"},
       {"INSERT INTO nodes (name, label) VALUES ('a', -7)", "the label of node 8"},
       {"INSERT OR REPLACE INTO features (id, feature) VALUES (8, zeroblob(8))", "are 0 to 7"},
-      {"DELETE FROM nodes WHERE id = 1", "rows of nodes cannot be deleted"},
   };
   const std::vector<std::string> edges = Read(kAllEdges), nodes = Read(kAllNodes);
   for (const auto& [text, error] : cases) {
@@ -127,6 +126,47 @@ TEST_F(SqlGrowthTest, RefusesWhatTheGraphCannotTake) {
        {"INSERT INTO edges (src, dst) VALUES (0, 2)", "DELETE FROM edges WHERE src = 0"}) {
     EXPECT_THAT(Read(text), ElementsAre(HasSubstr("table edges may not be modified"))) << "only read";
   }
+}
+
+// By id, by name, by label; the id stays, of a node with nothing.
+TEST_F(SqlGrowthTest, DeletedNodesGoWithTheirEdgesByOneCommit) {
+  EXPECT_THAT(Run("UPDATE nodes SET label = 4 WHERE id IN (5, 6)"), IsEmpty());
+  const uint64_t before = Timestamp();
+  EXPECT_THAT(Run("DELETE FROM nodes WHERE name = 'n3'"), IsEmpty());
+  EXPECT_GT(Timestamp(), before);
+  EXPECT_THAT(Read("SELECT id, name, label, split, in_degree FROM nodes WHERE id = 3"),
+              ElementsAre("3|n3||none|0"));
+  EXPECT_THAT(Read("SELECT vec_to_json(feature) FROM features WHERE id = 3"), ElementsAre("[0,0]"));
+  EXPECT_THAT(Read("SELECT src, dst FROM edges WHERE src IN (2, 3, 4)"), ElementsAre("4|5"));
+  Run("BEGIN");
+  EXPECT_THAT(Run("INSERT INTO nodes (name) VALUES ('new')"), IsEmpty());
+  EXPECT_THAT(Run("INSERT INTO edges (src, dst) VALUES (0, 8)"), IsEmpty());
+  EXPECT_THAT(Run("DELETE FROM nodes WHERE label = 4"), IsEmpty());
+  EXPECT_THAT(Run("UPDATE nodes SET label = 2, split = 'test' WHERE id = 5"), IsEmpty());
+  Run("SAVEPOINT s");
+  EXPECT_THAT(Run("DELETE FROM nodes"), IsEmpty());
+  Run("ROLLBACK TO s");
+  EXPECT_THAT(Run("DELETE FROM edges WHERE src = 4"), IsEmpty()) << "it would go with node 5, too";
+  EXPECT_THAT(Run("SELECT label FROM nodes WHERE id = 6"), ElementsAre("4")) << "as before the transaction";
+  EXPECT_THAT(Run("COMMIT"), IsEmpty());
+  const uint64_t after = Timestamp();
+  EXPECT_THAT(Read("SELECT DISTINCT timestamp FROM nodes WHERE id IN (5, 6, 8)"),
+              ElementsAre(fmt::format("{}", after)))
+      << "of one commit";
+  EXPECT_THAT(Read("SELECT id, label, split FROM nodes WHERE id BETWEEN 5 AND 6"),
+              ElementsAre("5||none", "6||none"))
+      << "removed, whatever else was written to it";
+  EXPECT_THAT(Read("SELECT src, dst FROM edges"), ElementsAre("7|0", "0|1", "1|2", "0|8"));
+  EXPECT_THAT(Run("DELETE FROM nodes WHERE id = 99 OR name = 'nobody'"), IsEmpty());
+  EXPECT_EQ(Timestamp(), after) << "nobody was there to go";
+  Run("BEGIN");
+  EXPECT_THAT(Run("INSERT INTO edges (src, dst) VALUES (0, 2)"), IsEmpty());
+  EXPECT_THAT(Run("DELETE FROM nodes WHERE id = 2"), IsEmpty());
+  EXPECT_THAT(Run("COMMIT"), ElementsAre(HasSubstr("0 to 2, and the change removes node 2")));
+  EXPECT_EQ(Timestamp(), after) << "all or nothing";
+  EXPECT_THAT(Read("DELETE FROM nodes WHERE id = 1"),
+              ElementsAre(HasSubstr("table nodes may not be modified")))
+      << "only read";
 }
 
 TEST_F(SqlGrowthTest, NodesThatOthersAddMeanwhileAreNotMixedUp) {
@@ -145,7 +185,7 @@ TEST(SqlGrowthRefusalTest, GraphsThatAreImportedWhole) {
   const auto writer = store.Connect({.write = true});
   for (const char* const text :
        {"INSERT INTO edges (src, dst) VALUES (0, 2)", "DELETE FROM edges WHERE src = 0",
-        "INSERT INTO nodes (name) VALUES ('x')"}) {
+        "INSERT INTO nodes (name) VALUES ('x')", "DELETE FROM nodes WHERE id = 1"}) {
     EXPECT_THAT(Lines(*writer, text), ElementsAre(HasSubstr("can only be imported whole"))) << text;
   }
   SqlStore plain{TinyGraph{.nodes = 20, .dim = 2}};
@@ -174,6 +214,7 @@ struct Asked {
   std::vector<Edge> added;
   std::vector<float> weights;
   std::set<std::pair<uint64_t, uint64_t>> removed;
+  std::set<NodeId> gone;
   uint64_t nodes = 0;
   WriteBatch rows;
 };
@@ -218,7 +259,17 @@ class RandomGrowth {
 
   void Statement(Asked& asked) {
     const uint64_t nodes = node_count_ + asked.nodes;
-    switch (rng_.Below(4)) {
+    switch (rng_.Below(5)) {
+      case 4: {
+        const auto node = static_cast<NodeId>(rng_.Below(node_count_));
+        const auto touches = [&](const Edge& edge) {
+          return edge.source == node || edge.destination == node;
+        };
+        if (std::ranges::any_of(asked.added, touches)) return;
+        Execute(fmt::format("DELETE FROM nodes WHERE id = {}", node));
+        asked.gone.insert(node);
+        return;
+      }
       case 0: {  // half of them are there
         Edge edge{rng_.Below(nodes), rng_.Below(nodes)};
         const auto there =
@@ -247,6 +298,10 @@ class RandomGrowth {
       }
       default: {
         const Edge edge{rng_.Below(nodes), rng_.Below(nodes)};
+        if (asked.gone.contains(static_cast<NodeId>(edge.source)) ||
+            asked.gone.contains(static_cast<NodeId>(edge.destination))) {
+          return;
+        }
         const float weight = static_cast<float>(rng_.Below(9)) / 4;
         Execute(graph_.weighted ? fmt::format("INSERT INTO edges (src, dst, weight) VALUES ({}, {}, {})",
                                               edge.source, edge.destination, weight)
@@ -262,6 +317,8 @@ class RandomGrowth {
     const auto change = GraphChange::Create(twin_.store(), twin_.budget(),
                                             {.nodes = asked.nodes, .memory_bytes = kGraphChangeBytesMin});
     ASSERT_OK(change);
+    const std::vector<NodeId> gone(asked.gone.begin(), asked.gone.end());
+    ASSERT_OK((*change)->RemoveNodes(gone));
     std::vector<Edge> removed;
     for (const auto& [source, destination] : asked.removed) removed.push_back({source, destination});
     ASSERT_OK((*change)->Remove(removed));

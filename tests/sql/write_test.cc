@@ -126,7 +126,7 @@ TEST_F(SqlWriteTest, RefusesWhatATableCannotHold) {
        "no table of floats \"label\""},
       {"INSERT INTO features (id, feature) VALUES (1, zeroblob(16))", "INSERT OR REPLACE"},
       {"INSERT OR REPLACE INTO nodes (id, label) VALUES (1, 1)", "can only be imported whole"},
-      {"DELETE FROM nodes WHERE id = 1", "rows of nodes cannot be deleted"},
+      {"DELETE FROM nodes WHERE id = 1", "can only be imported whole"},
       {"DELETE FROM features WHERE id = 1", "rows of features cannot be deleted"},
       {"UPDATE edges SET relation = 1", "relation of an edge cannot be set"},
       {"UPDATE files SET bytes = 1", "table files may not be modified"},

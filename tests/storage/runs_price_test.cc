@@ -52,6 +52,8 @@ TEST(RunsPriceTest, ThePriceIsWhatItsPartsComeTo) {
   const double byte = 1 / 3.2e9 + 1 / 6e9;
   const double open = 12e6 * byte + 16 / 78e3 + 1e6 * 25e-9 + 1e6 * 35e-9;
   EXPECT_NEAR(price.open_seconds, open, 1e-9);
+  EXPECT_NEAR(price.open_disk_seconds, 12e6 / 3.2e9 + 16 / 78e3, 1e-12);
+  EXPECT_NEAR(price.merge_seconds, 1e6 * 35e-9, 1e-12);
   EXPECT_NEAR(price.draw_seconds, 15 * 8e-9 + (19.9316 - 15) * 60e-9, 1e-11);
   const double loaded = 5e-3 + (8e6 + 8 + 44e6) * byte + 11e6 * 20e-9;
   EXPECT_NEAR(price.loaded_slowdown, 1 + open / loaded, 1e-9);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/progress.h"
@@ -23,7 +24,13 @@ struct ChangedSeeds {
   // Over all planned epochs: a seed counts in each.
   uint64_t seeds = 0;
   uint64_t seeds_changed = 0;
-  uint64_t batches_changed = 0;  // with such a seed
+  std::vector<uint64_t> batches;  // with such a seed, ascending
+  // Input nodes of these that may be others once they are drawn anew: what changed lists gave, and what was found through that,
+  // as much as nodes of that hop brought along in the mean.
+  uint64_t rows_redrawn = 0;
+  // By slot of the cache's image: whether the row is there again when the cycle begins anew. The plan leaves out rows that it has
+  // no use for; a batch that is planned anew may have one in the first cycle, and would not find it in the next.
+  std::vector<bool> image_lasts;
 };
 
 // As of `snapshot`. kOutOfBudget; kCorruption of layout or runs; kCancelled when `progress` says so.

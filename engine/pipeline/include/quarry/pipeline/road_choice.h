@@ -37,6 +37,7 @@
 #include "quarry/layout/use_profile.h"
 #include "quarry/pipeline/model_seconds.h"
 #include "quarry/pipeline/scattered_reads.h"
+#include "quarry/storage/runs_price.h"
 
 namespace quarry {
 
@@ -72,6 +73,7 @@ struct RoadFacts {
   double batch_edges = 0;
   double sample_seconds = 0;  // of one core
   ListsProbe lists;
+  RunsPrice runs = {};  // of edges, which are opened with the lists and searched where these are on disk
   // For each layout that is built: what is read before its first batch is sampled, and the seeds that are ordered.
   uint64_t source_bytes = 0, train_nodes = 0;
   ModelSeconds train;     // forward, backward and step
@@ -158,6 +160,7 @@ struct RoadChoice {
   std::vector<RoadCost> roads;
   std::vector<std::string> left_out;  // "planned: needs 3.1 GiB of disk, and 2.0 GiB are free"
   Code code = Code::kOutOfBudget;     // as an error has it that the last of these is left out
+  RunsPrice runs = {};                // that the graph has
   const RoadCost& best() const { return roads.front(); }
   // Two lines: what was chosen, and what the next best road of another kind would take, or why there is none.
   std::string ToString() const;

@@ -14,8 +14,9 @@
 namespace quarry {
 
 struct RunsPrice {
-  double open_seconds =
-      0;  // of reading, composing and merging runs, each time that the graph is opened and loaded
+  // Of reading, composing and merging runs, each time that the graph is opened and loaded; and what of it the device takes, and
+  // what merging does, which lists on the disk are spared.
+  double open_seconds = 0, open_disk_seconds = 0, merge_seconds = 0;
   double draw_seconds = 0;  // of finding a neighbor that is drawn from lists on the disk
   // Times what an epoch without runs takes, one that opens the graph and draws as many neighbors as it has edges.
   double loaded_slowdown = 1;
