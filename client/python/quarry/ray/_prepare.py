@@ -32,7 +32,8 @@ class Prepared(NamedTuple):
     name: str
     shares: int
     epochs: int
-    hops: int  # of their mini-batches
+    fanouts: Sequence[int]  # of their mini-batches
+    batch_size: int
 
 
 def prepare(
@@ -95,7 +96,7 @@ def prepare(
         ray.get(task.remote(source, place, name, [seed + epoch for epoch in range(epochs)], options, partition, held, copies, replace))
     except ray.exceptions.RayTaskError as error:
         raise (error.cause if isinstance(error.cause, Error) else error) from None
-    return Prepared(place if copies == 0 else f"{place}/{{worker}}", name, shares, epochs, len(fanouts))
+    return Prepared(place if copies == 0 else f"{place}/{{worker}}", name, shares, epochs, list(fanouts), batch_size)
 
 
 def _build(

@@ -73,7 +73,7 @@ class Coordinator:
                 f"{started} of {self._settings.workers} preparation workers started within {self._settings.start_seconds:g} s: the cluster has "
                 f"{_of_cluster()}, and each asks for {self._settings.cpus:g} CPU {self._settings.resources or ''}; give fewer workers, or cpus=0.5"
             ) from None
-        self._database = {**self._told[0], "hops": self._settings.prepared.hops}  # as all of them say
+        self._database = {**self._told[0], "hops": len(self._settings.prepared.fanouts)}  # as all of them say
         return self._database
 
     def known(self) -> tuple[tuple[int, int], dict[str, Any]]:
@@ -169,7 +169,7 @@ class Coordinator:
         settings = self._settings
         address = settings.prepared.address.format(worker=worker)
         actor = ray.remote(Worker).options(num_cpus=settings.cpus, resources=settings.resources or None, scheduling_strategy="SPREAD")
-        self._workers[worker] = actor.remote(address, settings.prepared.name, settings.prepared.shares, settings.prepared.epochs, settings.memory)
+        self._workers[worker] = actor.remote(settings.prepared._replace(address=address), settings.memory)
         self._spawn(self._hear(worker, self._life[worker], self._workers[worker].hello.remote()))
 
     def _ask_all(self) -> None:

@@ -10,6 +10,7 @@ from .._batches import Batch, Stream
 from .._database import Database
 from .._errors import Busy, Corruption, NotFound
 from ._groups import Group, pack
+from ._prepare import Prepared
 from ._schedule import share_name
 
 _BUSY_SECONDS = 60  # that a worker's folder may take to be free, once the one before was killed
@@ -19,9 +20,8 @@ _POLL_SECONDS = 0.05
 class Worker:
     """One a process, as an actor of Ray; its calls come one after the other. The database is open as long as it lives."""
 
-    def __init__(self, address: str, name: str, shares: int, epochs: int, memory: int | str | None) -> None:
-        self._address, self._memory = address, memory
-        self._name, self._shares, self._epochs = name, shares, epochs
+    def __init__(self, prepared: Prepared, memory: int | str | None) -> None:
+        self._prepared, self._memory = prepared, memory
         self._stream: Stream | None = None
         self._batches: Iterator[Batch] = iter(())
         self._at: tuple[int, int, int] | None = None  # planned epoch, share, and its next batch
@@ -29,7 +29,7 @@ class Worker:
     def hello(self) -> dict[str, Any]:
         """Opens the database. What trainers and coordinator need to know of it. Its first call: errors of a constructor would
         look like a death, and be tried again."""
-        self._db = _opened(self._address, self._memory)
+        self._db = _opened(self._prepared.address, self._memory)
         layouts = self._db.layouts
         first = self._layout(0, 0)
         if first not in layouts:
@@ -37,13 +37,13 @@ class Worker:
         return {
             "pid": os.getpid(),
             "dim": self._db["feature"].shape[1],
-            "batches": [[layouts[self._layout(epoch, share)].batch_count for share in range(self._shares)] for epoch in range(self._epochs)],
+            "batches": [[layouts[self._layout(epoch, share)].batch_count for share in range(self._prepared.shares)] for epoch in range(self._prepared.epochs)],
         }
 
     def make(self, epoch: int, share: int, first: int, count: int) -> tuple[dict[str, Any], Group]:
         """Mini-batches [first, first + count) of a share of an epoch: the same ones, whoever makes them and however often."""
         began, cpu = time.monotonic(), time.process_time()
-        planned = epoch % self._epochs
+        planned = epoch % self._prepared.epochs
         there, self._at = self._at, None
         if there != (planned, share, first):
             self._open(planned, share)
@@ -64,13 +64,13 @@ class Worker:
         return told, group
 
     def _layout(self, epoch: int, share: int) -> str:
-        return share_name(self._name, epoch, share, self._shares)
+        return share_name(self._prepared.name, epoch, share, self._prepared.shares)
 
     def _open(self, epoch: int, share: int) -> None:
         """From its beginning."""
         if self._stream is not None:
             self._stream.close()
-        self._stream = self._db.stream(layout=self._layout(epoch, share))
+        self._stream = self._db.stream(self._prepared.fanouts, self._prepared.batch_size, layout=self._layout(epoch, share))
         self._batches = self._stream.epoch("train", ordered=True)
 
     def _next(self, epoch: int, share: int) -> Batch:
