@@ -1,0 +1,182 @@
+"""quarry.ray on a real cluster of Ray on this machine: plans are prepared, batches are made by workers, workers are killed."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import quarry
+from small_graph import BINARY, arrays
+
+_RAY = importlib.util.find_spec("ray") is not None
+FANOUTS, BATCH, SHARES, EPOCHS = [4, 3], 16, 4, 2
+
+
+@unittest.skipUnless(_RAY, "ray is not there")
+@unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
+class TierTest(unittest.TestCase):
+    """One cluster of two nodes on the loopback, and one prepared database."""
+
+    @classmethod
+    def setUpClass(cls):
+        import ray
+        from ray.cluster_utils import Cluster
+
+        import quarry.ray
+
+        cls.ray = ray
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        node = {"num_cpus": 2, "object_store_memory": 80 << 20, "include_dashboard": False}
+        cls.cluster = Cluster(initialize_head=True, head_node_args=node)
+        cls.addClassCleanup(cls.cluster.shutdown)
+        cls.other = cls.cluster.add_node(**node, resources={"other": 4})
+        ray.init(address=cls.cluster.address, log_to_driver=False, logging_level="ERROR")
+        cls.addClassCleanup(ray.shutdown)
+        cls.folder = Path(tempfile.mkdtemp(prefix="quarry-ray-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.graph = arrays()
+        cls.source = cls.folder / "graph.db"
+        quarry.import_(cls.source, **cls.graph, progress=False)
+        cls.plan = dict(shares=SHARES, fanouts=FANOUTS, batch_size=BATCH, epochs=EPOCHS, cpus=0.5)
+        cls.prepared = quarry.ray.prepare(cls.source, cls.folder / "copies", copies=3, by="partition", parts=8, method="random", **cls.plan)
+        # What each share of each epoch holds, from the layouts themselves.
+        cls.shares = {}
+        with quarry.open(cls.folder / "copies/0", memory="256MiB") as db:
+            for epoch in range(EPOCHS):
+                for share in range(SHARES):
+                    with db.stream(FANOUTS, BATCH, layout=f"tier-e{epoch}-{share}of{SHARES}") as stream:
+                        cls.shares[epoch, share] = list(stream.epoch("train", ordered=True))
+        labels, train = cls.graph["labels"], cls.graph["train"]
+        cls.examples = sorted(train[labels[train] >= 0].tolist())
+
+    def tier(self, **options):
+        tier = quarry.ray.BatchTier(self.prepared, **{"workers": 2, "memory": "128MiB", "cpus": 0.5, "seed": 3, **options})
+        self.addCleanup(tier.close)
+        return tier
+
+    def epoch_of(self, tier, epoch, rank=0, between=lambda step: None, **options):
+        """The batches of an epoch; between(step) is called while the batch of the step is held."""
+        got = []
+        for step, batch in enumerate(tier.batches(epoch, rank, arrays=True, **options)):
+            between(step)
+            got.append(batch)
+        return got
+
+    def check_epoch(self, batches, epoch):
+        """Every example once, and every batch that of its share, bit by bit."""
+        planned = {tuple(batch.seeds.tolist()): batch for share in range(SHARES) for batch in self.shares[epoch % EPOCHS, share]}
+        seeds = Counter()
+        for batch in batches:
+            mine = batch["n_id"][: batch["batch_size"]]
+            seeds.update(mine.tolist())
+            if len(mine) == 0:
+                continue
+            wanted = planned.pop(tuple(mine.tolist()))
+            np.testing.assert_array_equal(batch["n_id"], wanted.nodes)
+            np.testing.assert_array_equal(batch["x"], wanted.x)
+            np.testing.assert_array_equal(batch["y"], wanted.labels)
+            np.testing.assert_array_equal(batch["edge_index"][0], wanted.indices)
+        self.assertEqual(sorted(seeds.elements()), self.examples)
+        self.assertEqual(planned, {})
+
+    def assert_equal_epochs(self, one, other):
+        self.assertEqual(len(one), len(other))
+        for mine, its in zip(one, other):
+            for name in ("n_id", "x", "y", "edge_index"):
+                np.testing.assert_array_equal(mine[name], its[name])
+
+    def test_every_example_is_used_once_an_epoch_in_an_order_that_is_repeated(self):
+        tier = self.tier()
+        epochs = [self.epoch_of(tier, epoch) for epoch in (0, 1, 2)]
+        for epoch, batches in enumerate(epochs):
+            self.check_epoch(batches, epoch)
+        self.assertNotEqual([batch["n_id"].tolist() for batch in epochs[0]], [batch["n_id"].tolist() for batch in epochs[1]])
+        self.assert_equal_epochs(epochs[1], self.epoch_of(tier, 1))
+        self.assert_equal_epochs(epochs[1][3:], self.epoch_of(tier, 1, first_step=3))
+        stats = tier.stats()
+        self.assertEqual(stats["rows_sent"], stats["rows_of_batches"])  # of groups of one
+        tier.close()
+        self.assert_equal_epochs(epochs[0], self.epoch_of(self.tier(), 0))  # another tier
+
+    def test_groups_send_rows_of_the_union_once(self):
+        """Two hosts with two trainers each, as threads that step together."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        tier = self.tier(workers=2, hosts=2, group=2)
+        with ThreadPoolExecutor(4) as ranks:
+            got = list(ranks.map(lambda rank: self.epoch_of(tier, 0, rank), range(4)))
+        self.check_epoch([batch for batches in got for batch in batches], 0)
+        self.assertEqual(len(set(map(len, got))), 1)
+        rows = sent = 0
+        for step in range(len(got[0])):
+            members = [got[rank][step] for rank in range(4)]
+            self.assertEqual({batch["step_seeds"] for batch in members}, {sum(batch["batch_size"] for batch in members)})
+            for host in (0, 1):
+                ids = [batch["n_id"] for batch in members[2 * host : 2 * host + 2]]
+                rows += sum(map(len, ids))
+                sent += len(np.unique(np.concatenate(ids)))
+        stats = tier.stats()
+        self.assertEqual((stats["rows_of_batches"], stats["rows_sent"]), (rows, sent))
+        self.assertEqual(stats["feature_bytes_sent"], sent * self.graph["features"].shape[1] * 4)
+        self.assertLess(sent, rows)
+
+    def test_workers_that_are_killed_in_every_state_change_nothing(self):
+        """Idle before the epoch, at making (held by SIGSTOP, so that it cannot end first), with groups that are made and not
+        taken, with groups that are taken, the one in its place too, and when all is made."""
+        wanted = self.epoch_of(self.tier(), 0)
+        tier = self.tier()
+
+        def worker(number):
+            return tier.status()["workers"][number]
+
+        def kill(number):
+            was = worker(number)
+            os.kill(was["pid"], signal.SIGKILL)
+            while worker(number)["replaced"] == was["replaced"]:
+                pass
+
+        def until(true):
+            while not true():
+                pass
+
+        kill_idle = worker(0)["pid"]
+        os.kill(kill_idle, signal.SIGKILL)  # nobody asks it for anything: its death is found by the first call
+        seen = []
+
+        def between(step):
+            if step == 1:  # all that it may make is made, and none of it is taken but this step's
+                until(lambda: worker(1)["made"] == 2 and worker(1)["asked"] == 0)
+                seen.append("made")
+                kill(1)
+            elif step == 3:
+                until(lambda: worker(0)["made"] == 2)
+                os.kill(worker(0)["pid"], signal.SIGSTOP)
+                seen.append("stopped")
+            elif step == 5:  # its groups that were ahead are used up: what it is asked for now, it is at
+                until(lambda: worker(0)["asked"] > 0)
+                seen.append("making")
+                kill(0)
+                until(lambda: worker(0)["pid"] is not None)
+                seen.append("again")
+                kill(0)
+            elif step == len(wanted) - 1:
+                until(lambda: all(one["asked"] == one["waiting"] == 0 for one in tier.status()["workers"]))
+                seen.append("drained")
+                os.kill(worker(1)["pid"], signal.SIGKILL)
+
+        got = self.epoch_of(tier, 0, between=between)
+        self.assertEqual(seen, ["made", "stopped", "making", "again", "drained"])
+        self.assert_equal_epochs(got, wanted)
+        self.check_epoch(got, 0)
+        self.check_epoch(self.epoch_of(tier, 1), 1)
+        self.assertGreaterEqual(tier.stats()["replaced"], 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
