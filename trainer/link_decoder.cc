@@ -40,13 +40,15 @@ void MakeQueries(const LinkSpec& spec, LinkSide side, const float* node_values, 
       return ComplExQueries(nodes, relation_rows, rows, spec.dim, queries);
     case DecoderKind::kTransE:
       return TransEQueries(nodes, relation_rows, rows, spec.dim, queries);
+    case DecoderKind::kRotatE:
+      return RotatEQueries(nodes, relation_rows, rows, spec.dim, queries);
   }
 }
 
 class LinkDecoder::Impl {
  public:
   Impl(const LinkSpec& spec, unsigned threads)
-      : spec_(spec), is_distance_(spec.decoder == DecoderKind::kTransE), pool_(threads), scratch_(threads) {
+      : spec_(spec), is_distance_(spec.is_distance()), pool_(threads), scratch_(threads) {
     SetBlasThreads(1, threads);  // BLAS's own threads would wait for one another
   }
 
@@ -182,7 +184,7 @@ class LinkDecoder::Impl {
     PositiveGradients(is_distance_, scratch.positives, queries.data, truths, tile.rows, dim,
                       query_gradients.data, staged.truth.data() + size_t{tile.first} * dim);
     StageQueryGradients(tile, query_gradients.data, staged);
-    return loss;
+    return loss + Regularize(tile, staged);
   }
 
   // Products in scratch.scores become the weights by which queries and negatives add to each other's
@@ -229,7 +231,29 @@ class LinkDecoder::Impl {
         std::copy_n(query_gradients, size_t{tile.rows} * dim, known);
         std::copy_n(query_gradients, size_t{tile.rows} * dim, relation);
         return;
+      case DecoderKind::kRotatE:
+        return RotatEBackward(nodes, relations, tile.rows, dim, query_gradients, known, relation);
     }
+  }
+
+  // Adds to what is staged for the vectors of the tile's edges, and returns what that adds to the loss. The relations of
+  // rotate have no size.
+  double Regularize(const Tile& tile, Staged& staged) const {
+    if (spec_.regularization == Regularization::kNone) return 0;
+    const auto add = [&](const RowsRef& values, std::vector<float>& gradients) {
+      const auto kernel = spec_.regularization == Regularization::kL2 ? AddSquares
+                          : spec_.is_complex()                        ? AddComplexCubes
+                                                                      : AddCubes;
+      return kernel(spec_.regularization_weight, values, tile.rows, spec_.dim,
+                    gradients.data() + size_t{tile.first} * spec_.dim);
+    };
+    double penalty = add({node_values_, spec_.dim, tile.known.data()}, staged.known) +
+                     add({node_values_, spec_.dim, tile.truths.data()}, staged.truth);
+    if (spec_.relation_dim() > 0 && spec_.decoder != DecoderKind::kRotatE) {
+      penalty +=
+          add(RelationRows(spec_, tile.side, relation_values_, tile.relations.data()), staged.relation);
+    }
+    return penalty;
   }
 
   // Each task owns a range of rows and takes what is staged for them in the order of the batch, so that no

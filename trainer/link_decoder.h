@@ -2,7 +2,7 @@
 // quarry/trainer/link.h.
 //
 // The known node and the relation of an edge make a *query* q, such that the score of any node n on the other
-// side is q . n, or -|q - n| for TransE. So the scores of a chunk of edges against its negatives are one
+// side is q . n, or -|q - n| for TransE and RotatE. So the scores of a chunk of edges against its negatives are one
 // matrix product, and the gradients are two more. Gradients are analytic, in float32.
 #pragma once
 
@@ -49,7 +49,7 @@ class LinkDecoder {
   ~LinkDecoder();
 
   // Adds the gradient of the batch's loss to `node_gradients` ([rows, dim]) and `relation_gradients` ([rows,
-  // relation_dim]), arrays of the shapes of the values, and returns the loss, summed over edges and sides.
+  // relation_dim]), arrays of the shapes of the values, and returns the loss, summed over edges and sides, with its regularization.
   // The same bits for any number of threads. REQUIRES: negative_count > 0, chunk_edges > 0, and all rows are
   // in the arrays.
   double Compute(const LinkBatch& batch, std::span<const float> node_values,

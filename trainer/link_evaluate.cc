@@ -72,7 +72,7 @@ struct Truth {
 struct Strip {
   uint64_t first = 0, count = 0;
   std::vector<float> values;        // [count, dim]
-  std::vector<float> half_lengths;  // for TransE
+  std::vector<float> half_lengths;  // for distances
 };
 
 // The vectors that a piece's edges name.
@@ -174,7 +174,7 @@ class PieceRanker {
       query_length += double{query[c]} * double{query[c]};
       length += double{values[c]} * double{values[c]};
     }
-    if (spec_.decoder == DecoderKind::kTransE) score -= length / 2;
+    if (spec_.is_distance()) score -= length / 2;
     // Float32 sums of the same products differ by up to this with the order of their terms, and that depends
     // on where in a matrix a row lies.
     const double noise = spec_.dim * 0x1p-24 * (std::sqrt(query_length * length) + length / 2);
@@ -190,7 +190,7 @@ class PieceRanker {
     std::iota(ids.begin(), ids.end(), first);
     strip.values.resize(strip.count * spec_.dim);
     QUARRY_RETURN_IF_ERROR(vectors_.read_nodes(ids, strip.values));
-    if (spec_.decoder == DecoderKind::kTransE) SetHalfLengths(strip);
+    if (spec_.is_distance()) SetHalfLengths(strip);
     return Status::Ok();
   }
 

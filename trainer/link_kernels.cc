@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 
 #include "kernel.h"
@@ -11,6 +12,33 @@ namespace {
 
 // Squared distances come from a product of float32: below this share of the squared lengths they are noise.
 constexpr float kDistanceNoise = 1e-6F;
+
+// A turn by the direction of a complex number: (1, 0) and 0 for one whose square is too small for a float.
+struct Turn {
+  float real, imaginary;
+  float inverse;  // 1 / |number|
+};
+QUARRY_INLINE Turn TurnOf(float real, float imaginary) {
+  constexpr float kLeastSquare = 1e-30F;
+  const float square = real * real + imaginary * imaginary;
+  const bool turns = square > kLeastSquare;
+  const float length = std::sqrt(turns ? square : 1.0F);
+  return {turns ? real / length : 1.0F, turns ? imaginary / length : 0.0F, turns ? 1.0F / length : 0.0F};
+}
+
+// Calls add(c, lane) for the floats of a row, [0, count), whose sums are kept by lane.
+template <typename Add>
+QUARRY_INLINE void ForLanes(uint32_t count, const Add& add) {
+  const uint32_t whole = count / kLanes * kLanes;
+  for (uint32_t c = 0; c < whole; c += kLanes) {
+    for (uint32_t k = 0; k < kLanes; k++) add(c + k, k);
+  }
+  for (uint32_t c = whole; c < count; c++) add(c, 0);
+}
+
+QUARRY_INLINE double SumOf(const float (&lanes)[kLanes]) {
+  return std::accumulate(std::begin(lanes), std::end(lanes), 0.0);
+}
 
 }  // namespace
 
@@ -80,6 +108,97 @@ QUARRY_KERNEL void ComplExBackward(const RowsRef& nodes, const RowsRef& relation
       to_r[half + c] = q[half + c] * e[c] - q[c] * e[half + c];
     }
   }
+}
+
+QUARRY_KERNEL void RotatEQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
+                                 float* __restrict queries) {
+  const uint32_t half = dim / 2;
+  for (uint32_t i = 0; i < rows; i++, queries += dim) {
+    const float* e = nodes[i];
+    const float* r = relations[i];
+    for (uint32_t c = 0; c < half; c++) {
+      const Turn turn = TurnOf(r[c], r[half + c]);
+      queries[c] = e[c] * turn.real - e[half + c] * turn.imaginary;
+      queries[half + c] = e[c] * turn.imaginary + e[half + c] * turn.real;
+    }
+  }
+}
+
+// A turn u = r / |r| takes what the query's gradient says of it, less the part along u itself, over |r|.
+QUARRY_KERNEL void RotatEBackward(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
+                                  const float* query_gradients, float* __restrict node_gradients,
+                                  float* __restrict relation_gradients) {
+  const uint32_t half = dim / 2;
+  for (uint32_t i = 0; i < rows; i++) {
+    const float* e = nodes[i];
+    const float* r = relations[i];
+    const float* q = query_gradients + size_t{i} * dim;
+    float* __restrict to_e = node_gradients + size_t{i} * dim;
+    float* __restrict to_r = relation_gradients + size_t{i} * dim;
+    for (uint32_t c = 0; c < half; c++) {
+      const Turn turn = TurnOf(r[c], r[half + c]);
+      to_e[c] = q[c] * turn.real + q[half + c] * turn.imaginary;
+      to_e[half + c] = q[half + c] * turn.real - q[c] * turn.imaginary;
+      const float real = q[c] * e[c] + q[half + c] * e[half + c];
+      const float imaginary = q[half + c] * e[c] - q[c] * e[half + c];
+      const float along = real * turn.real + imaginary * turn.imaginary;
+      to_r[c] = (real - along * turn.real) * turn.inverse;
+      to_r[half + c] = (imaginary - along * turn.imaginary) * turn.inverse;
+    }
+  }
+}
+
+QUARRY_KERNEL double AddSquares(float weight, const RowsRef& values, uint32_t rows, uint32_t dim,
+                                float* __restrict gradients) {
+  double sum = 0;
+  for (uint32_t i = 0; i < rows; i++, gradients += dim) {
+    const float* x = values[i];
+    float sums[kLanes] = {};
+    ForLanes(
+        dim, [&](uint32_t c, uint32_t lane) __attribute__((always_inline)) {
+          sums[lane] += x[c] * x[c];
+          gradients[c] += 2 * weight * x[c];
+        });
+    sum += SumOf(sums);
+  }
+  return double{weight} * sum;
+}
+
+QUARRY_KERNEL double AddCubes(float weight, const RowsRef& values, uint32_t rows, uint32_t dim,
+                              float* __restrict gradients) {
+  double sum = 0;
+  for (uint32_t i = 0; i < rows; i++, gradients += dim) {
+    const float* x = values[i];
+    float sums[kLanes] = {};
+    ForLanes(
+        dim, [&](uint32_t c, uint32_t lane) __attribute__((always_inline)) {
+          const float magnitude = std::abs(x[c]);
+          sums[lane] += magnitude * magnitude * magnitude;
+          gradients[c] += 3 * weight * magnitude * x[c];
+        });
+    sum += SumOf(sums);
+  }
+  return double{weight} * sum;
+}
+
+QUARRY_KERNEL double AddComplexCubes(float weight, const RowsRef& values, uint32_t rows, uint32_t dim,
+                                     float* __restrict gradients) {
+  const uint32_t half = dim / 2;
+  double sum = 0;
+  for (uint32_t i = 0; i < rows; i++, gradients += dim) {
+    const float* x = values[i];
+    float sums[kLanes] = {};
+    ForLanes(
+        half, [&](uint32_t c, uint32_t lane) __attribute__((always_inline)) {
+          const float square = x[c] * x[c] + x[half + c] * x[half + c];
+          const float magnitude = std::sqrt(square);
+          sums[lane] += square * magnitude;
+          gradients[c] += 3 * weight * magnitude * x[c];
+          gradients[half + c] += 3 * weight * magnitude * x[half + c];
+        });
+    sum += SumOf(sums);
+  }
+  return double{weight} * sum;
 }
 
 QUARRY_KERNEL void SquaredLengths(const float* values, uint32_t rows, uint32_t dim,

@@ -24,12 +24,22 @@ void ComplExQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t row
                     float* queries);
 void TransEQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
                    float* queries);
+void RotatEQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
+                   float* queries);
 
 // The gradients of the queries, brought back to the known nodes and the relations.
 void DistMultBackward(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
                       const float* query_gradients, float* node_gradients, float* relation_gradients);
 void ComplExBackward(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
                      const float* query_gradients, float* node_gradients, float* relation_gradients);
+void RotatEBackward(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
+                    const float* query_gradients, float* node_gradients, float* relation_gradients);
+
+// Adds the derivatives of `weight` times the sum of all floats' squares, or of their magnitudes' cubes, to
+// `gradients`, and returns that sum, times the weight. Complex rows are [real half | imaginary half].
+double AddSquares(float weight, const RowsRef& values, uint32_t rows, uint32_t dim, float* gradients);
+double AddCubes(float weight, const RowsRef& values, uint32_t rows, uint32_t dim, float* gradients);
+double AddComplexCubes(float weight, const RowsRef& values, uint32_t rows, uint32_t dim, float* gradients);
 
 // Products of each query with its truth, or minus their distance.
 void PositiveScores(bool is_distance, const float* queries, const RowsRef& truths, uint32_t rows,

@@ -6,6 +6,7 @@
 #include "link_encoder.h"
 #include "link_evaluate.h"
 #include "link_state.h"
+#include "link_vectors.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
 #include "quarry/buffer/page_file.h"
@@ -103,6 +104,10 @@ uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& count
   return bytes(NodeTableSpec(options, counts.nodes)) + bytes(RelationTableSpec(options, counts.relations));
 }
 
+uint64_t LinkCopyBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
+  return options.patience == 0 ? 0 : counts.nodes * options.spec.dim * sizeof(float);
+}
+
 Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec) {
   std::unique_ptr<EmbeddingTable> table = MakeMemoryEmbeddingTable(spec);
   if (table) return table;
@@ -140,6 +145,7 @@ uint64_t LinkWorkBytes(const LinkTrainOptions& options, const LinkCounts& counts
                       options.batch_edges * sizeof(uint32_t));
   bytes += CacheBytes(options, nodes, node_rows) + CacheBytes(options, relations, relation_rows);
   bytes += DecoderBytes(options, node_rows, relation_rows) + LinkEncoderBytes(options, counts, slots);
+  if (options.patience > 0) bytes += VectorCopy::Bytes(options, counts);
   // Ranking: relations whole, nodes in strips. Which edges are held out, only those who read them know.
   bytes += counts.relations * relations.dim * sizeof(float) + kReadRows * RecordBytes(nodes) +
            RankingBytes(options.spec, counts.nodes, counts.edges, options.compute_threads);
@@ -154,6 +160,7 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     if (record != nullptr) read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
   }
   uint64_t table_bytes = LinkTableBytes(options, counts);
+  if (tables == LinkTables::kMemory) table_bytes += LinkCopyBytes(options, counts);
   if (tables == LinkTables::kInState) table_bytes += LinkCheckpointBytes(options, counts);
   if (tables == LinkTables::kStored) {
     table_bytes = StoredPoolBytes(NodeTableSpec(options, counts.nodes), options.workers).least;

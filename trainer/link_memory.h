@@ -24,7 +24,10 @@ EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relati
 
 // Both tables, in memory.
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
-// One of them, which the caller has paid for. kOutOfBudget where the system refuses the memory all the same.
+// A copy of the nodes' vectors in memory, which training with patience keeps of the best epoch where it has no
+// checkpoints; 0 without.
+uint64_t LinkCopyBytes(const LinkTrainOptions& options, const LinkCounts& counts);
+// One of the tables, which the caller has paid for. kOutOfBudget where the system refuses the memory all the same.
 Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec);
 
 // What a buffer pool over a stored table (SmallestPageBytes a page) takes: with the fewest frames that

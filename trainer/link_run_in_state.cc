@@ -26,19 +26,33 @@ class RunInState final : public LinkRun {
         budget.Reserve(LinkWorkBytes(train, counts) + bytes, "batches, vectors and their checkpoints")
             .status());
     QUARRY_TRY(reserved_, budget.Reserve(bytes, "vectors and their checkpoints"));
-    for (const EmbeddingSpec& spec : LinkTableSpecs(train, counts)) {
-      QUARRY_TRY(std::unique_ptr<EmbeddingTable> table, MakeMemoryTable(spec));
-      tables_.push_back(std::move(table));
-    }
+    QUARRY_RETURN_IF_ERROR(MakeTables(train, counts));
     if (options_.start != LinkRunOptions::Start::kResume) return Status::Ok();
-    return ReadCheckpoint(CeilDiv(counts.train_edges, train.batch_edges));
+    const uint64_t epoch_batches = CeilDiv(counts.train_edges, train.batch_edges);
+    QUARRY_TRY(const TrainingRecord record, ReadCheckpoint(epoch_batches));
+    LogResumed(record, epoch_batches);
+    return Status::Ok();
   }
 
   LinkTables where() const override { return LinkTables::kInState; }
   EmbeddingTable& nodes() override { return *tables_.front(); }
   EmbeddingTable* relations() override { return tables_.size() > 1 ? tables_[1].get() : nullptr; }
 
+  Status ReturnToCheckpoint(MemoryBudget&, const LinkData& data, const LinkTrainOptions& train) override {
+    const LinkCounts counts = CountsOf(data);
+    tables_.clear();
+    QUARRY_RETURN_IF_ERROR(MakeTables(train, counts));
+    return ReadCheckpoint(CeilDiv(counts.train_edges, train.batch_edges)).status();
+  }
+
  private:
+  Status MakeTables(const LinkTrainOptions& train, const LinkCounts& counts) {
+    for (const EmbeddingSpec& spec : LinkTableSpecs(train, counts)) {
+      QUARRY_TRY(std::unique_ptr<EmbeddingTable> table, MakeMemoryTable(spec));
+      tables_.push_back(std::move(table));
+    }
+    return Status::Ok();
+  }
   std::vector<EmbeddingTable*> Tables() const {
     std::vector<EmbeddingTable*> tables;
     for (const auto& table : tables_) tables.push_back(table.get());
@@ -62,7 +76,7 @@ class RunInState final : public LinkRun {
                           .overwrite = options_.start == LinkRunOptions::Start::kOverwrite});
   }
 
-  Status ReadCheckpoint(uint64_t epoch_batches) {
+  Result<TrainingRecord> ReadCheckpoint(uint64_t epoch_batches) {
     QUARRY_TRY(const TrainingRecord record, states_.Find(options_.name));
     QUARRY_TRY(const std::vector<std::byte> state, states_.Read(options_.name));
     Status status = DecodeLinkState(state, last_, Tables());
@@ -71,8 +85,7 @@ class RunInState final : public LinkRun {
       return MakeStatus(status.code(), "{}: run \"{}\": {}; --overwrite begins the run anew", states_.path(),
                         options_.name, status.message());
     }
-    LogResumed(record, epoch_batches);
-    return Status::Ok();
+    return record;
   }
 
   Status Save(const LinkState& state) override {

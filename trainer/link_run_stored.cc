@@ -45,7 +45,7 @@ class StoredRun final : public LinkRun {
         name_(options.keep ? options.name : options.name + "-scratch") {}
   ~StoredRun() override;
 
-  Status Start(MemoryBudget& budget, const LinkTrainOptions& train, const LinkCounts& counts);
+  Status Start(MemoryBudget& budget, const LinkTrainOptions& train, const LinkData& data);
 
   LinkTables where() const override { return LinkTables::kStored; }
   EmbeddingTable& nodes() override { return tables_.front()->table(); }
@@ -53,6 +53,9 @@ class StoredRun final : public LinkRun {
   PartitionedRoad* road() override { return road_.get(); }
   // Whoever opens a table removes what a crash leaves there.
   std::string scratch_folder() const override { return store_.path() + "/embeddings"; }
+  IoBackend* backend() const override { return &store_.backend(); }
+  Status ReturnToCheckpoint(MemoryBudget& budget, const LinkData& data,
+                            const LinkTrainOptions& train) override;
   LinkRunStats stats() const override;
 
  private:
@@ -63,6 +66,13 @@ class StoredRun final : public LinkRun {
   Status CheckStart();
   Status DropTables(bool checkpointed);
   Status MakeTables(std::span<const EmbeddingSpec> specs);
+  // Data of one run with its parts, if it has any.
+  LinkCounts Counts(const LinkData& data) const {
+    LinkCounts counts = CountsOf(data);
+    if (partitioned()) counts.parts = &options_.partitioning->directory();
+    return counts;
+  }
+  Status OpenAll(MemoryBudget& budget, const LinkTrainOptions& train, const LinkCounts& counts);
   Status OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                     unsigned workers);
   Status OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train);
@@ -89,8 +99,9 @@ StoredRun::~StoredRun() {
   }
 }
 
-Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, const LinkCounts& counts) {
+Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, const LinkData& data) {
   QUARRY_RETURN_IF_ERROR(CheckStart());
+  const LinkCounts counts = Counts(data);
   const std::vector<EmbeddingSpec> specs = LinkTableSpecs(train, counts);
   if (partitioned()) {
     QUARRY_TRY(layout_, LayOutParts(specs[0], options_.partitioning->directory().part_starts));
@@ -105,9 +116,7 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
     }
     QUARRY_RETURN_IF_ERROR(MakeTables(specs));
   }
-  const uint64_t work_bytes = LinkWorkBytes(train, counts);
-  QUARRY_RETURN_IF_ERROR(OpenTables(budget, work_bytes, specs, train.workers));
-  if (partitioned()) QUARRY_RETURN_IF_ERROR(OpenParts(budget, work_bytes, train));
+  QUARRY_RETURN_IF_ERROR(OpenAll(budget, train, counts));
   return resumes ? ReadCheckpoint(record, specs, CeilDiv(counts.train_edges, train.batch_edges))
                  : Status::Ok();
 }
@@ -165,6 +174,20 @@ Status StoredRun::MakeTables(std::span<const EmbeddingSpec> specs) {
                                             parts ? layout_.page_bytes : SmallestPageBytes(specs[i])));
   }
   return Status::Ok();
+}
+
+Status StoredRun::OpenAll(MemoryBudget& budget, const LinkTrainOptions& train, const LinkCounts& counts) {
+  const uint64_t work_bytes = LinkWorkBytes(train, counts);
+  QUARRY_RETURN_IF_ERROR(OpenTables(budget, work_bytes, LinkTableSpecs(train, counts), train.workers));
+  return partitioned() ? OpenParts(budget, work_bytes, train) : Status::Ok();
+}
+
+Status StoredRun::ReturnToCheckpoint(MemoryBudget& budget, const LinkData& data,
+                                     const LinkTrainOptions& train) {
+  stats_ = stats();  // those of the tables end with them
+  road_.reset();
+  tables_.clear();
+  return OpenAll(budget, train, Counts(data));
 }
 
 // All but those that lie in parts.
@@ -292,9 +315,7 @@ Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budge
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
   auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
-  LinkCounts counts = CountsOf(data);
-  if (options.partitioning != nullptr) counts.parts = &options.partitioning->directory();
-  QUARRY_RETURN_IF_ERROR(run->Start(budget, train, counts));
+  QUARRY_RETURN_IF_ERROR(run->Start(budget, train, data));
   return std::unique_ptr<LinkRun>(std::move(run));
 }
 

@@ -14,17 +14,18 @@ std::string_view DecoderName(DecoderKind kind) {
       return "complex";
     case DecoderKind::kTransE:
       return "transe";
+    case DecoderKind::kRotatE:
+      return "rotate";
   }
   return "";
 }
 
 Result<DecoderKind> ParseDecoder(std::string_view name) {
-  for (const DecoderKind kind :
-       {DecoderKind::kDot, DecoderKind::kDistMult, DecoderKind::kComplEx, DecoderKind::kTransE}) {
+  for (const DecoderKind kind : kDecoderKinds) {
     if (name == DecoderName(kind)) return kind;
   }
-  return MakeStatus(Code::kUsage, "there is no decoder '{}'; there are dot, distmult, complex and transe",
-                    name);
+  return MakeStatus(Code::kUsage,
+                    "there is no decoder '{}'; there are dot, distmult, complex, transe and rotate", name);
 }
 
 std::string_view LinkLossName(LinkLoss loss) { return loss == LinkLoss::kSoftmax ? "softmax" : "margin"; }
@@ -36,17 +37,38 @@ Result<LinkLoss> ParseLinkLoss(std::string_view name) {
   return MakeStatus(Code::kUsage, "there is no loss '{}'; the losses are softmax and margin", name);
 }
 
+std::string_view RegularizationName(Regularization kind) {
+  switch (kind) {
+    case Regularization::kNone:
+      return "none";
+    case Regularization::kL2:
+      return "l2";
+    case Regularization::kN3:
+      return "n3";
+  }
+  return "";
+}
+
 Status CheckLinkSpec(const LinkSpec& spec) {
   if (spec.dim == 0) return Status(Code::kInvalidArgument, "vectors need at least one dimension");
-  if (spec.decoder == DecoderKind::kComplEx && spec.dim % 2 != 0) {
+  if (spec.is_complex() && spec.dim % 2 != 0) {
     return MakeStatus(Code::kInvalidArgument,
-                      "complex halves its vectors into real and imaginary parts, but {} dimensions are odd",
-                      spec.dim);
+                      "{} halves its vectors into real and imaginary parts, but {} dimensions are odd",
+                      DecoderName(spec.decoder), spec.dim);
   }
   if (spec.loss == LinkLoss::kMargin && !(std::isfinite(spec.margin) && spec.margin > 0)) {
     return MakeStatus(Code::kInvalidArgument, "the margin is {}, but must be a positive number", spec.margin);
   }
-  return Status::Ok();
+  const float weight = spec.regularization_weight;
+  if (spec.regularization == Regularization::kNone) {
+    if (weight == 0) return Status::Ok();
+    return MakeStatus(Code::kInvalidArgument,
+                      "the regularization weight is {}, but there is no regularization", weight);
+  }
+  if (std::isfinite(weight) && weight > 0) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument,
+                    "the regularization weight of {} is {}, but must be a positive number",
+                    RegularizationName(spec.regularization), weight);
 }
 
 }  // namespace quarry

@@ -150,14 +150,19 @@ Status TakeRows(int64_t timestamp_max, StateReader& reader, EmbeddingTable& tabl
 }  // namespace
 
 std::string LinkSettings(const LinkData& data, const LinkTrainOptions& train) {
-  const std::string schedule = ScheduleSettings(train.schedule, train.schedule_epochs);
+  std::string rest = ScheduleSettings(train.schedule, train.schedule_epochs);
+  if (!rest.empty()) rest.insert(0, " ");
+  if (train.spec.regularization != Regularization::kNone) {
+    rest += fmt::format(" --regularization {} --regularization-weight {}",
+                        RegularizationName(train.spec.regularization), train.spec.regularization_weight);
+  }
   return fmt::format(
       "--task link --decoder {} {} --dim {} --loss {} --margin {} --negatives {} --chunk {} --degree-share "
-      "{} --batch-size {} --optimizer {} --lr {} --valid-share {} --test-share {} --seed {}{}{}",
+      "{} --batch-size {} --optimizer {} --lr {} --valid-share {} --test-share {} --seed {}{}",
       DecoderName(train.spec.decoder), EncoderSettings(train), train.spec.dim, LinkLossName(train.spec.loss),
       train.spec.margin, train.negatives, train.chunk_edges, train.degree_share, train.batch_edges,
       OptimizerName(train.optimizer), train.optimizer_options.learning_rate, data.held_out.valid,
-      data.held_out.test, train.seed, schedule.empty() ? "" : " ", schedule);
+      data.held_out.test, train.seed, rest);
 }
 
 std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const LinkCounts& counts) {

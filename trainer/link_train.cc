@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 
 #include "link_evaluate.h"
 #include "link_memory.h"
 #include "link_task.h"
+#include "link_vectors.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
@@ -39,32 +39,6 @@ EmbeddingPipelineStats Since(const EmbeddingPipelineStats& before, EmbeddingPipe
   return stats;
 }
 
-// Fills `values` with the vectors of these rows.
-Status ReadRows(EmbeddingTable& table, std::span<const RowId> ids, std::span<float> values) {
-  const uint32_t dim = table.spec().dim;
-  QUARRY_RETURN_IF_ERROR(table.Prefetch(ids));
-  RowBlock block;
-  for (size_t first = 0; first < ids.size(); first += kReadRows) {
-    const auto piece = ids.subspan(first, std::min<size_t>(kReadRows, ids.size() - first));
-    block.ids.assign(piece.begin(), piece.end());
-    QUARRY_RETURN_IF_ERROR(table.Read(block));
-    std::ranges::copy(block.values, values.begin() + static_cast<ptrdiff_t>(first * dim));
-  }
-  return Status::Ok();
-}
-
-Status ReadAll(EmbeddingTable& table, std::vector<float>& values) {
-  const EmbeddingSpec& spec = table.spec();
-  values.resize(spec.row_count * spec.dim);
-  std::vector<RowId> ids;
-  for (RowId first = 0; first < spec.row_count; first += kReadRows) {
-    ids.resize(std::min(kReadRows, spec.row_count - first));
-    std::iota(ids.begin(), ids.end(), first);
-    QUARRY_RETURN_IF_ERROR(ReadRows(table, ids, std::span(values).subspan(first * spec.dim)));
-  }
-  return Status::Ok();
-}
-
 std::vector<Triple> AllEdges(const LinkData& data) {
   std::vector<Triple> edges;
   edges.reserve(data.train.size() + data.known.size() + data.valid.size() + data.test.size());
@@ -72,6 +46,12 @@ std::vector<Triple> AllEdges(const LinkData& data) {
     edges.insert(edges.end(), part->begin(), part->end());
   }
   return edges;
+}
+
+// Beside tables in memory a copy is there too, beside stored ones in a file.
+VectorCopy CopyBeside(const LinkRun* run) {
+  return run == nullptr || run->backend() == nullptr ? VectorCopy()
+                                                     : VectorCopy(*run->backend(), run->scratch_folder());
 }
 
 class LinkTrainer {
@@ -89,29 +69,51 @@ class LinkTrainer {
         relations_(relations),
         run_(run),
         road_(run == nullptr ? nullptr : run->road()),
+        copy_(CopyBeside(run)),
         task_(data, options, road_) {
     std::vector<EmbeddingTable*> tables{&nodes};
     if (relations != nullptr) tables.push_back(relations);
     const int64_t last_timestamp = run == nullptr ? kNeverWritten : run->timestamp();
     pipeline_ = EmbeddingPipeline::Make(tables, task_, PipelineOptions(options, last_timestamp));
     if (run != nullptr) place_ = run->place();
+    // A run that goes on has no vectors of the epochs before but the last one's, which it validates again.
+    if (options.patience > 0)
+      place_ = {.epoch = place_.epoch, .batches = place_.batches, .loss = place_.loss};
   }
 
-  Result<LinkTrainSummary> Run() {
-    const double start = MonotonicSeconds();
+  // Before all else.
+  Status Begin() {
     QUARRY_RETURN_IF_ERROR(task_.MakeEncoder());
-    if (run_ != nullptr) QUARRY_RETURN_IF_ERROR(task_.TakeState(run_->task_state()));
-    LinkTrainSummary summary;
+    return run_ == nullptr ? Status::Ok() : task_.TakeState(run_->task_state());
+  }
+
+  Status Train(LinkTrainSummary& summary) {
+    const double start = MonotonicSeconds();
     QUARRY_RETURN_IF_ERROR(RunEpochs(summary));
-    const double test_start = MonotonicSeconds();
-    QUARRY_TRY(summary.test, Evaluate(data_.test, "test"));
-    summary.test_seconds = MonotonicSeconds() - test_start;
     summary.stats = pipeline_->stats();
-    summary.seconds = MonotonicSeconds() - start;
-    return summary;
+    summary.seconds += MonotonicSeconds() - start;
+    return Status::Ok();
+  }
+
+  // Training went on from the best epoch, whose vectors the run's last checkpoint has.
+  bool left_checkpoint() const {
+    return has_best_ && takes_checkpoints() && run_->timestamp() != pipeline_->last_timestamp();
+  }
+
+  // Ranks the test edges by the vectors of the best epoch, or those that the tables have.
+  Status Test(LinkTrainSummary& summary) {
+    const double start = MonotonicSeconds();
+    ranks_copy_ = !copy_.empty();
+    if (ranks_copy_) QUARRY_RETURN_IF_ERROR(task_.TakeState(copy_.task_state()));
+    QUARRY_TRY(summary.test, Evaluate(data_.test, "test"));
+    summary.test_seconds = MonotonicSeconds() - start;
+    summary.seconds += summary.test_seconds;
+    return Status::Ok();
   }
 
  private:
+  bool takes_checkpoints() const { return run_ != nullptr && run_->options().keep; }
+
   Status Progress(std::string_view phase, uint64_t done, uint64_t total) const {
     return callbacks_.progress ? callbacks_.progress(phase, done, total) : Status::Ok();
   }
@@ -122,12 +124,14 @@ class LinkTrainer {
       LinkPlace next{.epoch = place_.epoch + 1,
                      .best_mrr = place_.best_mrr,
                      .validations_since_best = place_.validations_since_best};
+      if (report.best && options_.patience > 0) QUARRY_RETURN_IF_ERROR(KeepBest());
       if (report.valid) {
-        summary.valid = report.valid;
+        if (report.best || !has_best_) summary.valid = report.valid;
         next.validations_since_best = report.best ? 0 : next.validations_since_best + 1;
         if (report.best) next.best_mrr = report.valid->filtered.mrr;
       }
       summary.epochs = report.epoch;
+      if (report.best || !has_best_) summary.kept_epoch = report.epoch;
       summary.loss = report.loss;
       summary.edges += report.edges;
       summary.train_seconds += report.seconds;
@@ -140,7 +144,14 @@ class LinkTrainer {
       summary.seconds_per_epoch = summary.train_seconds * static_cast<double>(data_.train_count()) /
                                   static_cast<double>(summary.edges);
     }
-    return Checkpoint();
+    return has_best_ ? Status::Ok() : Checkpoint();
+  }
+
+  // What the epoch left is what is kept unless a later one is better. The tables' pages are not overwritten while a
+  // checkpoint names them, so a checkpoint keeps them without a copy, as long as none comes after it.
+  Status KeepBest() {
+    has_best_ = true;
+    return takes_checkpoints() ? Checkpoint() : copy_.Take(nodes_, relations_, task_.State());
   }
 
   Result<LinkEpochReport> RunEpoch() {
@@ -179,7 +190,7 @@ class LinkTrainer {
   Status TrainToCheckpoint() {
     const uint64_t done = task_.first_batch() + place_.batches;
     const uint64_t left = task_.batch_count() - place_.batches;
-    const uint64_t due = run_ == nullptr ? UINT64_MAX : run_->BatchesToCheckpoint(done);
+    const uint64_t due = run_ == nullptr || has_best_ ? UINT64_MAX : run_->BatchesToCheckpoint(done);
     QUARRY_TRY(const uint64_t in_step, task_.Enter(place_.batches));
     const uint64_t count = std::min({left, due, in_step});
     QUARRY_RETURN_IF_ERROR(pipeline_->Run(done, count));
@@ -192,30 +203,34 @@ class LinkTrainer {
     // The last epoch's comes before its validation, which may take long. Parts have to be written back in any
     // case, so the road's epochs each end with one.
     const bool at_end = (road_ != nullptr || place_.epoch == options_.epochs) && count == left;
-    return count == due || at_end ? Checkpoint() : Status::Ok();
+    return count == due || (at_end && !has_best_) ? Checkpoint() : Status::Ok();
   }
 
   // Unless there is one of this place.
   Status Checkpoint() {
     const int64_t timestamp = pipeline_->last_timestamp();
-    if (run_ == nullptr || !run_->options().keep || run_->timestamp() == timestamp) return Status::Ok();
+    if (!takes_checkpoints() || run_->timestamp() == timestamp) return Status::Ok();
     return run_->Checkpoint({.place = place_, .timestamp = timestamp, .task_state = task_.State()});
   }
 
   // Nothing without edges.
   Result<std::optional<LinkEvaluation>> Evaluate(const std::vector<Triple>& edges, std::string_view phase) {
     if (edges.empty()) return std::optional<LinkEvaluation>();
-    if (relations_ != nullptr) QUARRY_RETURN_IF_ERROR(ReadAll(*relations_, relation_values_));
+    if (ranks_copy_) {
+      relation_values_ = copy_.relations();
+    } else if (relations_ != nullptr) {
+      QUARRY_RETURN_IF_ERROR(ReadAll(*relations_, relation_values_));
+    }
     std::unique_ptr<ScratchRows> encoded_parts;  // gives its place on the disk back with the ranking's end
     if (task_.has_encoder() && road_ != nullptr) {
       QUARRY_TRY(encoded_parts, EncodeParts(fmt::format("encoding for {}", phase)));
     } else if (task_.has_encoder()) {
-      QUARRY_RETURN_IF_ERROR(ReadAll(nodes_, encoded_));
+      QUARRY_RETURN_IF_ERROR(ranks_copy_ ? copy_.ReadAllNodes(encoded_) : ReadAll(nodes_, encoded_));
       QUARRY_RETURN_IF_ERROR(task_.EncodeAll(encoded_));
     }
     const auto read_nodes = [&](std::span<const RowId> ids, std::span<float> values) {
       if (encoded_parts != nullptr) return encoded_parts->Read(ids, values);
-      return task_.has_encoder() ? CopyRows(encoded_, ids, values) : ReadRows(nodes_, ids, values);
+      return task_.has_encoder() ? CopyRows(encoded_, ids, values) : ReadNodes(ids, values);
     };
     QUARRY_TRY(const LinkEvaluation evaluation,
                EvaluateLinks(options_.spec, {data_.node_count, read_nodes, relation_values_}, edges, known_,
@@ -224,10 +239,14 @@ class LinkTrainer {
     return std::optional<LinkEvaluation>(evaluation);
   }
 
+  Status ReadNodes(std::span<const RowId> ids, std::span<float> values) {
+    return ranks_copy_ ? copy_.ReadNodes(ids, values) : ReadRows(nodes_, ids, values);
+  }
+
   Result<std::unique_ptr<ScratchRows>> EncodeParts(std::string_view phase) {
     return task_.EncodeParts(
         run_->scratch_folder(), budget_,
-        [this](std::span<const RowId> ids, std::span<float> values) { return ReadRows(nodes_, ids, values); },
+        [this](std::span<const RowId> ids, std::span<float> values) { return ReadNodes(ids, values); },
         [&](uint64_t done, uint64_t total) { return Progress(phase, done, total); });
   }
 
@@ -243,6 +262,10 @@ class LinkTrainer {
   // Its counts of validations are those before its epoch until the next one begins: a run that goes on behind
   // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;
+  // With patience: an epoch was the best, and its vectors are kept, in the run's last checkpoint or as a copy.
+  bool has_best_ = false;
+  VectorCopy copy_;
+  bool ranks_copy_ = false;
   std::vector<float> relation_values_;  // all rows, for ranking
   std::vector<float> encoded_;          // with an encoder in memory, what it makes of all nodes, for ranking
 
@@ -321,7 +344,8 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
   const LinkCounts counts = CountsOf(data);
-  const uint64_t table_bytes = make_table ? 0 : LinkTableBytes(options, counts);
+  const uint64_t table_bytes =
+      (make_table ? 0 : LinkTableBytes(options, counts)) + LinkCopyBytes(options, counts);
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
              budget.Reserve(LinkWorkBytes(options, counts) + table_bytes, "training on edges"));
   const EmbeddingTableFactory& make = make_table ? make_table : MakeMemoryTable;
@@ -330,8 +354,37 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
   if (options.spec.relation_dim() > 0) {
     QUARRY_TRY(relations, make(RelationTableSpec(options, counts.relations)));
   }
-  return LinkTrainer(data, options, budget, callbacks, *nodes, relations.get(), nullptr).Run();
+  LinkTrainer trainer(data, options, budget, callbacks, *nodes, relations.get(), nullptr);
+  LinkTrainSummary summary;
+  QUARRY_RETURN_IF_ERROR(trainer.Begin());
+  QUARRY_RETURN_IF_ERROR(trainer.Train(summary));
+  QUARRY_RETURN_IF_ERROR(trainer.Test(summary));
+  return summary;
 }
+
+namespace {
+
+Status TrainInRun(const LinkData& data, const LinkTrainOptions& options, MemoryBudget& budget,
+                  const LinkTrainCallbacks& callbacks, LinkRun& run, LinkTrainSummary& summary) {
+  LinkCounts counts = CountsOf(data);
+  if (run.road() != nullptr) counts.parts = &run.road()->partitioning().directory();
+  const uint64_t bytes = LinkWorkBytes(options, counts);
+  {
+    QUARRY_TRY(const MemoryBudget::Reservation reserved, budget.Reserve(bytes, "training on edges"));
+    LinkTrainer trainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run);
+    QUARRY_RETURN_IF_ERROR(trainer.Begin());
+    QUARRY_RETURN_IF_ERROR(trainer.Train(summary));
+    if (!trainer.left_checkpoint()) return trainer.Test(summary);
+  }
+  // All that this training held is given back before the tables are opened anew.
+  QUARRY_RETURN_IF_ERROR(run.ReturnToCheckpoint(budget, data, options));
+  QUARRY_TRY(const MemoryBudget::Reservation reserved, budget.Reserve(bytes, "ranking edges"));
+  LinkTrainer trainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run);
+  QUARRY_RETURN_IF_ERROR(trainer.Begin());
+  return trainer.Test(summary);
+}
+
+}  // namespace
 
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run) {
@@ -341,13 +394,10 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);
   }
-  LinkCounts counts = CountsOf(data);
-  if (run.road() != nullptr) counts.parts = &run.road()->partitioning().directory();
-  QUARRY_TRY(const MemoryBudget::Reservation reserved,
-             budget.Reserve(LinkWorkBytes(options, counts), "training on edges"));
-  Result<LinkTrainSummary> summary =
-      LinkTrainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run).Run();
-  if (summary.status().code() == Code::kCancelled) return run.Explain(summary.status());
+  LinkTrainSummary summary;
+  const Status status = TrainInRun(data, options, budget, callbacks, run, summary);
+  if (status.code() == Code::kCancelled) return run.Explain(status);
+  QUARRY_RETURN_IF_ERROR(status);
   return summary;
 }
 

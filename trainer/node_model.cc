@@ -45,8 +45,11 @@ GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim
 
 class NodeModelImpl final : public NodeModel {
  public:
-  NodeModelImpl(std::unique_ptr<GnnLayers> layers, NodeTask task, uint32_t class_count)
-      : layers_(std::move(layers)), task_(task), class_count_(class_count) {}
+  NodeModelImpl(std::unique_ptr<GnnLayers> layers, const TrainOptions& options, uint32_t class_count)
+      : layers_(std::move(layers)),
+        task_(options.task),
+        regression_loss_(options.regression_loss),
+        class_count_(class_count) {}
 
   Result<float> ComputeGradients(const BatchView& batch, uint64_t dropout_seed,
                                  std::span<const float> targets) override {
@@ -54,7 +57,7 @@ class NodeModelImpl final : public NodeModel {
     float loss = 0;
     if (task_ != NodeTask::kClasses) {
       output_gradients_.resize(targets.size());
-      loss = TargetLoss(task_, layers_->output(), targets, class_count_, output_gradients_);
+      loss = TargetLoss(task_, regression_loss_, layers_->output(), targets, class_count_, output_gradients_);
       QUARRY_RETURN_IF_ERROR(layers_->Backward(batch, output_gradients_.data()));
       return loss;
     }
@@ -104,6 +107,7 @@ class NodeModelImpl final : public NodeModel {
 
   const std::unique_ptr<GnnLayers> layers_;
   const NodeTask task_;
+  const RegressionLoss regression_loss_;
   const uint32_t class_count_;  // columns of the output
   std::vector<float> output_gradients_;
 };
@@ -133,8 +137,7 @@ Result<std::unique_ptr<NodeModel>> NodeModel::Make(const TrainOptions& options, 
   }));
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers,
              GnnLayers::Make(LayersOptions(options, feature_dim, class_count, split_products)));
-  return std::unique_ptr<NodeModel>(
-      std::make_unique<NodeModelImpl>(std::move(layers), options.task, class_count));
+  return std::unique_ptr<NodeModel>(std::make_unique<NodeModelImpl>(std::move(layers), options, class_count));
 }
 
 }  // namespace quarry

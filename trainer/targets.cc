@@ -18,11 +18,38 @@ ElementLoss SquaredError(double output, double target) {
   return {error * error, 2 * error};
 }
 
+ElementLoss HuberError(double output, double target) {
+  const double error = output - target;
+  const double size = std::abs(error);
+  return size <= 1 ? ElementLoss{error * error / 2, error}
+                   : ElementLoss{size - 0.5, std::copysign(1.0, error)};
+}
+
+ElementLoss AbsoluteError(double output, double target) {
+  const double error = output - target;
+  return {std::abs(error), error == 0 ? 0 : std::copysign(1.0, error)};
+}
+
 // Takes a logit, so that no exponential overflows.
 ElementLoss BinaryCrossEntropy(double logit, double target) {
   const double small = std::exp(-std::abs(logit));
   const double probability = logit >= 0 ? 1 / (1 + small) : small / (1 + small);
   return {std::max(logit, 0.0) - logit * target + std::log1p(small), probability - target};
+}
+
+using LossOfElement = ElementLoss (*)(double output, double target);
+
+LossOfElement LossOf(NodeTask task, RegressionLoss regression_loss) {
+  if (task != NodeTask::kRegression) return BinaryCrossEntropy;
+  switch (regression_loss) {
+    case RegressionLoss::kMse:
+      return SquaredError;
+    case RegressionLoss::kHuber:
+      return HuberError;
+    case RegressionLoss::kMae:
+      return AbsoluteError;
+  }
+  return SquaredError;
 }
 
 uint32_t CountPresent(std::span<const float> row) {
@@ -54,9 +81,9 @@ uint32_t CountTargeted(std::span<const float> rows, uint32_t width) {
   return count;
 }
 
-float TargetLoss(NodeTask task, std::span<const float> outputs, std::span<const float> targets,
-                 uint32_t width, std::span<float> gradients) {
-  const auto loss_of = task == NodeTask::kRegression ? SquaredError : BinaryCrossEntropy;
+float TargetLoss(NodeTask task, RegressionLoss regression_loss, std::span<const float> outputs,
+                 std::span<const float> targets, uint32_t width, std::span<float> gradients) {
+  const LossOfElement loss_of = LossOf(task, regression_loss);
   const double share_of_row = 1.0 / CountTargeted(targets, width);
   double loss = 0;
   for (size_t at = 0; at < targets.size(); at += width) {

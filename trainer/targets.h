@@ -21,9 +21,10 @@ Status ReadTargets(TargetRows& targets, NodeTask task, std::span<const NodeId> n
 uint32_t CountTargeted(std::span<const float> rows, uint32_t width);
 
 // The mean over the rows that have a target of the mean loss of their targets; `gradients` ([n, width]) become those of the
-// outputs. Sums are taken in the order of rows, by one thread. REQUIRES: regression or several labels; a row has a target.
-float TargetLoss(NodeTask task, std::span<const float> outputs, std::span<const float> targets,
-                 uint32_t width, std::span<float> gradients);
+// outputs. Sums are taken in the order of rows, by one thread. `regression_loss` is of regression alone. REQUIRES: regression
+// or several labels; a row has a target.
+float TargetLoss(NodeTask task, RegressionLoss regression_loss, std::span<const float> outputs,
+                 std::span<const float> targets, uint32_t width, std::span<float> gradients);
 
 // Mean and deviation of each column over the training nodes: a model of regression learns targets that are scaled to a mean
 // of 0 and a deviation of 1, whatever their units. Empty: nothing is scaled.

@@ -27,8 +27,20 @@ namespace {
 struct TrainArguments {
   NodeArguments node;
   std::string task = "node";
+  std::string loss;    // one of the task's; empty: its default
   LinkArguments link;  // for --task link, beside the options that both tasks have
 };
+
+// kUsage for a loss of another task than that of `train`.
+Status TakeLoss(const std::string& loss, TrainOptions& train) {
+  if (loss.empty()) return Status::Ok();
+  if (train.task != NodeTask::kRegression) {
+    return MakeStatus(Code::kUsage, "--loss is of --task regress and link, and this is --task {}",
+                      quarry::NameOf(train.task));
+  }
+  QUARRY_TRY(train.regression_loss, ParseName<RegressionLoss>(loss));
+  return Status::Ok();
+}
 
 // Hop h samples 10 + 5 h neighbors, at most 20: 10,15,20 for three layers.
 std::vector<uint32_t> DefaultFanouts(uint32_t layers) {
@@ -195,6 +207,12 @@ void AddTrain(CLI::App& app, Action& action) {
                    "regress, multilabel: the table whose row of a node is learned; TABLE@+LAG: the row so "
                    "many further on")
       ->type_name("TABLE");
+  verb->add_option(
+          "--loss", arguments->loss,
+          "regress: of an output's error (default mse); link: of an edge's score against its negatives' "
+          "(default softmax)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"mse", "huber", "mae", "softmax", "margin"}));
   AddInlineFlag(verb, node.inline_only);
   AddModelOptions(verb, node);
   AddEngineOptions(verb, node);
@@ -255,6 +273,7 @@ void AddTrain(CLI::App& app, Action& action) {
     action = [verb, arguments] {
       QUARRY_TRY(arguments->node.train.task, ParseName<NodeTask>(arguments->task));
       QUARRY_RETURN_IF_ERROR(CheckTaskOptions(*verb, arguments->task));
+      QUARRY_RETURN_IF_ERROR(TakeLoss(arguments->loss, arguments->node.train));
       QUARRY_RETURN_IF_ERROR(CheckModelOptions(*verb, arguments->node.train.spec));
       if (arguments->link.partitioned) TakePartOptions(*verb, arguments->link, arguments->node);
       arguments->node.config = EffectiveConfig(*verb->get_parent());

@@ -40,7 +40,8 @@ constexpr std::string_view kSharedOptions[] = {"DB",
                                                "--aggregator",
                                                "--schedule",
                                                "--schedule-epochs",
-                                               "--bases"};
+                                               "--bases",
+                                               "--loss"};
 // In help: the options of the road, which both tasks have.
 constexpr const char* kPartsGroup = "Part by part (--road partitioned)";
 
@@ -51,7 +52,7 @@ Value SharedOption(const CLI::App& verb, const std::string& name, Value value) {
 }
 
 // The decoder runs on all of the threads; half as many prepare batches and write them back.
-void TakeSharedOptions(const CLI::App& verb, LinkTrainOptions& train) {
+Status TakeSharedOptions(const CLI::App& verb, LinkTrainOptions& train) {
   train.epochs = SharedOption(verb, "--epochs", train.epochs);
   train.patience = SharedOption(verb, "--patience", train.patience);
   train.batch_edges = SharedOption(verb, "--batch-size", train.batch_edges);
@@ -62,6 +63,10 @@ void TakeSharedOptions(const CLI::App& verb, LinkTrainOptions& train) {
   const unsigned threads = SharedOption(verb, "--threads", 0U);
   train.compute_threads = threads > 0 ? threads : ProcessorCount();
   train.workers = std::max(1U, train.compute_threads / 2);
+  if (verb.count("--loss") > 0) {
+    QUARRY_TRY(train.spec.loss, ParseLinkLoss(verb.get_option("--loss")->as<std::string>()));
+  }
+  return Status::Ok();
 }
 
 // One layer by default, as the dissertation's link prediction has it (§3.4).
@@ -187,7 +192,8 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                          {{"dot", DecoderKind::kDot},
                           {"distmult", DecoderKind::kDistMult},
                           {"complex", DecoderKind::kComplEx},
-                          {"transe", DecoderKind::kTransE}},
+                          {"transe", DecoderKind::kTransE},
+                          {"rotate", DecoderKind::kRotatE}},
                          "what scores an edge (default distmult); dot has no vectors for relations")
       ->group(kLinkGroup);
   add("--dim", train.spec.dim, "floats of a node's vector");
@@ -202,11 +208,13 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                                     "neighbors (default 20) by training edges (default none)")
       ->group(kLinkGroup);
   add("--encoder-lr", train.encoder_learning_rate, "of the encoder's weights, which Adam steps");
-  AddChoice<LinkLoss>(verb, "--loss", train.spec.loss,
-                      {{"softmax", LinkLoss::kSoftmax}, {"margin", LinkLoss::kMargin}},
-                      "of an edge's score against its negatives' (default softmax)")
-      ->group(kLinkGroup);
   add("--margin", train.spec.margin, "of --loss margin");
+  AddChoice<Regularization>(
+      verb, "--regularization", train.spec.regularization,
+      {{"none", Regularization::kNone}, {"l2", Regularization::kL2}, {"n3", Regularization::kN3}},
+      "what each edge's loss has for the size of its vectors: nothing, squares or cubes (default none)")
+      ->group(kLinkGroup);
+  add("--regularization-weight", train.spec.regularization_weight, "of --regularization l2 or n3");
   add("--negatives", train.negatives, "nodes that take the place of each end of the edges of a chunk");
   add("--chunk", train.chunk_edges, "edges that share negatives");
   add("--degree-share", train.degree_share, "of the negatives: drawn by degree, from 0 to 1");
@@ -267,7 +275,7 @@ Status CheckTaskOptions(const CLI::App& verb, std::string_view task) {
 Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   LinkTrainOptions& train = arguments.train;
   QUARRY_RETURN_IF_ERROR(CheckTaskOptions(verb, "link"));
-  TakeSharedOptions(verb, train);
+  QUARRY_RETURN_IF_ERROR(TakeSharedOptions(verb, train));
   QUARRY_RETURN_IF_ERROR(FinishSchedule(train.schedule, train.epochs, train.schedule_epochs));
   QUARRY_RETURN_IF_ERROR(TakeEncoder(verb, arguments));
   QUARRY_TRY(arguments.shares, ParseShares(arguments));

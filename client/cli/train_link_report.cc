@@ -86,6 +86,8 @@ void AddSettings(const LinkTrainOptions& train, Json& json) {
   json["fanout"] = train.encoder_fanouts;
   json["encoder_lr"] = train.encoder_learning_rate;
   json["loss_function"] = LinkLossName(train.spec.loss);
+  json["regularization"] = RegularizationName(train.spec.regularization);
+  json["regularization_weight"] = train.spec.regularization_weight;
   json["batch_size"] = train.batch_edges;
   json["chunk"] = train.chunk_edges;
   json["negatives"] = train.negatives;
@@ -178,6 +180,9 @@ void LinkReport::Summary(const LinkTrainSummary& summary) {
   if (!json_) {
     PrintLine(Sentence("test", summary.test));
     PrintLine(Sentence("validation", summary.valid));
+    if (train_.patience > 0 && summary.kept_epoch < summary.epochs) {
+      PrintLine(fmt::format("both by the vectors of epoch {}, the best by validation", summary.kept_epoch));
+    }
     PrintLine(fmt::format("{} epochs{}, {:.2f} s each, {} edges/s, {:.1f} s in all", summary.epochs,
                           summary.stopped_early ? " (stopped early)" : "", summary.seconds_per_epoch,
                           FormatCount(edges_per_second), summary.seconds));
@@ -187,6 +192,7 @@ void LinkReport::Summary(const LinkTrainSummary& summary) {
   }
   Json json;
   json["epochs"] = summary.epochs;
+  json["kept_epoch"] = summary.kept_epoch;
   json["stopped_early"] = summary.stopped_early;
   json["loss"] = summary.loss;
   AddMetrics("valid", summary.valid, json);

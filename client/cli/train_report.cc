@@ -153,6 +153,9 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
         !field.names.empty() ? Json(field.text(setup.train.spec)) : Json::parse(field.text(setup.train.spec));
   }
   if (setup.train.task != NodeTask::kClasses) json["task"] = quarry::NameOf(setup.train.task);
+  if (setup.train.task == NodeTask::kRegression) {
+    json["loss_function"] = quarry::NameOf(setup.train.regression_loss);
+  }
   json["layers"] = setup.train.layers;
   json["hidden"] = setup.train.hidden;
   json["schedule"] = quarry::NameOf(setup.train.schedule);

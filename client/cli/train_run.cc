@@ -128,6 +128,9 @@ std::string NodeSettings::ToString() const {
   if (const std::string rates = ScheduleSettings(train.schedule, train.schedule_epochs); !rates.empty()) {
     text += " " + rates;
   }
+  if (train.regression_loss != RegressionLoss::kMse) {  // as runs from before there was a choice have it
+    text += fmt::format(" --loss {}", quarry::NameOf(train.regression_loss));
+  }
   if (!from.empty()) text += " --from " + SettingOfName(from);
   if (built != nullptr) text += " " + LayoutSettings(*built);
   if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);

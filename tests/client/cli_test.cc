@@ -1040,6 +1040,43 @@ TEST_F(CliTest, LinkPredictionLearnsTriplesAndTellsSo) {
   EXPECT_THAT(text.out, AllOf(HasSubstr("edges/s"), HasSubstr("test MRR"), HasSubstr("Hits@1")));
 }
 
+TEST_F(CliTest, LinkPredictionRegularizesAndKeepsItsBestEpoch) {
+  MakeTriples();
+  const std::string train =
+      "train kg --task link --dim 16 --lr 1 --batch-size 100 --chunk 50 --negatives 5 --epochs 40 --patience "
+      "2 "
+      "--seed 3 --ordered --memory 256MiB --threads 2 --json --decoder rotate --regularization n3 "
+      "--regularization-weight 0.01";
+  const Outcome outcome = Run(train + " --save");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<std::string> lines = Lines(outcome.out);
+  const json summary = json::parse(lines.back())["summary"];
+  EXPECT_EQ(summary["decoder"], "rotate");
+  EXPECT_EQ(summary["regularization"], "n3");
+  EXPECT_NEAR(summary["regularization_weight"].get<double>(), 0.01, 1e-6);
+  ASSERT_TRUE(summary["stopped_early"].get<bool>());
+  const auto kept = summary["kept_epoch"].get<size_t>();
+  ASSERT_EQ(kept + 2, summary["epochs"].get<size_t>());
+  EXPECT_EQ(summary["valid_mrr"], json::parse(lines[kept - 1])["valid_mrr"]);
+  for (const std::string& line : lines) {
+    EXPECT_LE(json::parse(line).value("valid_mrr", 0.0), summary["valid_mrr"].get<double>());
+  }
+  // What was kept is what the best epoch left: going on from there stops at the same place, in memory, too.
+  for (const char* again : {" --resume", ""}) {
+    const Outcome other = Run(train + again);
+    ASSERT_EQ(other.exit_code, 0) << other.err;
+    const json same = json::parse(Lines(other.out).back())["summary"];
+    EXPECT_EQ(same["test_mrr_raw"], summary["test_mrr_raw"]) << again;
+    EXPECT_EQ(same["kept_epoch"], summary["kept_epoch"]) << again;
+  }
+  const std::string refused = "train kg --task link --epochs 1 --memory 256MiB ";
+  EXPECT_THAT(Refused(refused + "--regularization l2", 2), HasSubstr("regularization weight of l2 is 0"));
+  EXPECT_THAT(Refused(refused + "--regularization-weight 1", 2), HasSubstr("there is no regularization"));
+  EXPECT_THAT(Refused(refused + "--regularization l1", 2), HasSubstr("l1"));
+  EXPECT_THAT(Refused(refused + "--decoder rotate --dim 15", 2), HasSubstr("rotate halves its vectors"));
+  EXPECT_THAT(Refused(refused + "--loss huber", 2), HasSubstr("the losses are softmax and margin"));
+}
+
 TEST_F(CliTest, LinkPredictionEncodesNeighborhoods) {
   MakeTriples();
   const std::string train =

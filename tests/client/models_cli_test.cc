@@ -252,6 +252,12 @@ TEST_F(TargetsCliTest, EveryRoadLearnsThemAndPredictTellsThem) {
     return summary;
   };
   const json live = train("numbers", "--road live --cache 25% --run live");
+  EXPECT_EQ(live["loss_function"], "mse");
+  for (const std::string loss : {"huber", "mae"}) {
+    const json other = train("numbers", "--road live --cache 25% --run " + loss + " --loss " + loss);
+    EXPECT_EQ(other["loss_function"], loss);
+    EXPECT_NE(other["test_rmse"], live["test_rmse"]);
+  }
   train("numbers", "--plan --cache 25% --run planned");
   const Process server("serve numbers --socket run/socket --memory 512MiB", root_);
   ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/socket"); }));
@@ -333,10 +339,15 @@ TEST_F(TargetsCliTest, WhatCannotBeLearnedIsRefusedByName) {
               HasSubstr("take another road"));
   EXPECT_THAT(refused("numbers --task regress --target target --decoder dot", 2),
               HasSubstr("--decoder belongs to --task link, and this is --task regress"));
+  EXPECT_THAT(refused("numbers --loss huber", 2), HasSubstr("--loss is of --task regress and link"));
+  EXPECT_THAT(refused("numbers --task regress --target target --loss margin", 2),
+              HasSubstr("there is no loss of regression 'margin'; one of mse, huber, mae"));
   EXPECT_THAT(refused("numbers", 1), HasSubstr("labels of 0 classes"));
   Summary(std::string("train numbers --task regress --target target --run kept") + kSettings);
   EXPECT_THAT(refused("numbers --task regress --target feature --run kept --resume", 2),
               HasSubstr("--target is feature, but was target"));
+  EXPECT_THAT(refused("numbers --task regress --target target --loss mae --run kept --resume", 2),
+              HasSubstr("--loss is mae, but was not set"));
   // Labels are numbers too.
   EXPECT_TRUE(
       Summary(std::string("train db --task regress --target label") + kSettings).contains("test_rmse"));

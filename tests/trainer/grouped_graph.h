@@ -44,6 +44,15 @@ inline LinkTrainOptions SmallOptions() {
   options.ordered = true;
   return options;
 }
+// Options that learn so fast that epochs soon differ by luck alone, and the best one is not the last.
+inline LinkTrainOptions RestlessOptions() {
+  LinkTrainOptions options = SmallOptions();
+  options.optimizer_options.learning_rate = 1;
+  options.negatives = 5;
+  options.epochs = 60;
+  options.patience = 2;
+  return options;
+}
 // Batches in an epoch of GroupedGraph with SmallOptions.
 inline constexpr uint64_t kEpochBatches = 20;
 

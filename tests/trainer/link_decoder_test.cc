@@ -81,8 +81,7 @@ class LinkDecoderTest : public testing::TestWithParam<std::tuple<DecoderKind, Li
 };
 
 INSTANTIATE_TEST_SUITE_P(AllKinds, LinkDecoderTest,
-                         testing::Combine(testing::Values(DecoderKind::kDot, DecoderKind::kDistMult,
-                                                          DecoderKind::kComplEx, DecoderKind::kTransE),
+                         testing::Combine(testing::ValuesIn(kDecoderKinds),
                                           testing::Values(LinkLoss::kSoftmax, LinkLoss::kMargin)),
                          [](const auto& kind) {
                            return std::string(DecoderName(std::get<0>(kind.param))) + "_" +
@@ -98,6 +97,29 @@ TEST_P(LinkDecoderTest, GradientsAreThoseOfTheFormulas) {
     problem.Compute(2);
     EXPECT_NEAR(problem.loss, problem.ReferenceLoss(), 1e-5 * (1 + problem.loss));
     ExpectGradients(problem);
+  }
+}
+
+// Of large batches, too: several tiles, and floats that no vector divides.
+TEST_P(LinkDecoderTest, GradientsOfRegularizedVectorsAreThoseOfTheFormulas) {
+  for (const Regularization kind : {Regularization::kL2, Regularization::kN3}) {
+    SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed << ", " << RegularizationName(kind));
+    Rng rng(kDecoderSeed);
+    LinkSpec spec = Spec(42);
+    spec.regularization = kind;
+    spec.regularization_weight = 0.3F;
+    DecoderProblem large(spec, RandomBatch(rng, 300, 200, 5, 90, 5), 90, 5, rng);
+    large.Compute(2);
+    EXPECT_NEAR(large.loss, large.ReferenceLoss(), 1e-5 * large.loss);
+    LinkSpec plain = spec;
+    plain.regularization = Regularization::kNone;
+    EXPECT_LT((ReferenceTables<float>{plain, large.nodes, large.relations}.Loss(large.batch.view())),
+              0.99 * large.loss)
+        << "it has a part that counts";
+    spec.dim = 6;
+    DecoderProblem small(spec, RandomBatch(rng, 10, 4, 5, 7, 3), 7, 3, rng);
+    small.Compute(2);
+    ExpectGradients(small);
   }
 }
 
@@ -211,8 +233,7 @@ TEST_P(LinkDecoderTest, ExtremeVectorsHaveFiniteGradients) {
 }
 
 TEST(LinkSpecTest, NamesAreParsedBack) {
-  for (const DecoderKind kind :
-       {DecoderKind::kDot, DecoderKind::kDistMult, DecoderKind::kComplEx, DecoderKind::kTransE}) {
+  for (const DecoderKind kind : kDecoderKinds) {
     EXPECT_EQ(ParseDecoder(DecoderName(kind)).value(), kind);
   }
   for (const LinkLoss loss : {LinkLoss::kSoftmax, LinkLoss::kMargin}) {
@@ -226,6 +247,13 @@ TEST(LinkSpecTest, ImpossibleOnesAreRefused) {
   EXPECT_OK(CheckLinkSpec({}));
   EXPECT_THAT(CheckLinkSpec({.dim = 0}), IsStatus(Code::kInvalidArgument));
   EXPECT_THAT(CheckLinkSpec({.decoder = DecoderKind::kComplEx, .dim = 51}), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(CheckLinkSpec({.decoder = DecoderKind::kRotatE, .dim = 51}), IsStatus(Code::kInvalidArgument));
+  for (const float weight : {0.0F, -1.0F, NAN, INFINITY}) {
+    EXPECT_THAT(CheckLinkSpec({.regularization = Regularization::kN3, .regularization_weight = weight}),
+                IsStatus(Code::kInvalidArgument));
+  }
+  EXPECT_THAT(CheckLinkSpec({.regularization_weight = 0.1F}), IsStatus(Code::kInvalidArgument));
+  EXPECT_OK(CheckLinkSpec({.regularization = Regularization::kL2, .regularization_weight = 0.1F}));
   EXPECT_THAT(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = 0}), IsStatus(Code::kInvalidArgument));
   EXPECT_THAT(CheckLinkSpec({.loss = LinkLoss::kMargin, .margin = NAN}), IsStatus(Code::kInvalidArgument));
 }

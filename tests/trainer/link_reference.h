@@ -85,8 +85,41 @@ struct ReferenceTables {
           sum += difference * difference;
         }
         return -std::sqrt(sum);
+      case DecoderKind::kRotatE:
+        for (size_t c = 0; c < half; c++) {
+          using Complex = std::complex<double>;
+          const Complex turn(r[c], r[half + c]);
+          const Complex turned =
+              Complex(s[c], s[half + c]) * (std::abs(turn) > 1e-15 ? turn / std::abs(turn) : 1);
+          sum += std::norm(turned - Complex(d[c], d[half + c]));
+        }
+        return -std::sqrt(sum);
     }
     return 0;
+  }
+
+  // What a vector adds to the loss by its size.
+  double Penalty(const T* values) const {
+    const size_t dim = spec.dim;
+    double sum = 0;
+    if (spec.regularization == Regularization::kL2) {
+      for (size_t c = 0; c < dim; c++) sum += double{values[c]} * double{values[c]};
+    } else if (spec.regularization == Regularization::kN3 && spec.is_complex()) {
+      for (size_t c = 0; c < dim / 2; c++) {
+        sum += std::pow(std::abs(std::complex<double>(values[c], values[dim / 2 + c])), 3);
+      }
+    } else if (spec.regularization == Regularization::kN3) {
+      for (size_t c = 0; c < dim; c++) sum += std::pow(std::abs(double{values[c]}), 3);
+    }
+    return double{spec.regularization_weight} * sum;
+  }
+
+  double EdgePenalty(LinkSide side, const LinkBatch& batch, size_t edge) const {
+    double sum = Penalty(nodes.data() + size_t{batch.sources[edge]} * spec.dim) +
+                 Penalty(nodes.data() + size_t{batch.destinations[edge]} * spec.dim);
+    if (spec.relation_dim() == 0 || spec.decoder == DecoderKind::kRotatE) return sum;
+    const T* relation = relations.data() + size_t{batch.relations[edge]} * spec.relation_dim();
+    return sum + Penalty(relation + (side == LinkSide::kSource ? spec.dim : 0));
   }
 
   double EdgeLoss(LinkSide side, const LinkBatch& batch, size_t edge) const {
@@ -116,7 +149,9 @@ struct ReferenceTables {
   double Loss(const LinkBatch& batch) const {
     double loss = 0;
     for (const LinkSide side : kLinkSides) {
-      for (size_t edge = 0; edge < batch.sources.size(); edge++) loss += EdgeLoss(side, batch, edge);
+      for (size_t edge = 0; edge < batch.sources.size(); edge++) {
+        loss += EdgeLoss(side, batch, edge) + EdgePenalty(side, batch, edge);
+      }
     }
     return loss;
   }

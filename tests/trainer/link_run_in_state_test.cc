@@ -145,6 +145,21 @@ TEST_F(LinkRunInStateTest, ValidationsAreCountedOverStops) {
   EXPECT_EQ(summary->epochs, 4u);
 }
 
+TEST_F(LinkRunInStateTest, WithPatienceTheBestEpochIsKept) {
+  LinkTrainOptions train = RestlessOptions();
+  const auto summary = Train(train, {.name = "best", .checkpoint_every = 7});
+  ASSERT_OK(summary);
+  ASSERT_TRUE(summary->stopped_early);
+  ASSERT_GT(summary->epochs, summary->kept_epoch);
+  train.patience = 0;
+  train.epochs = summary->kept_epoch;
+  const auto ended = Train(train, {.name = "plain"});
+  ASSERT_OK(ended);
+  EXPECT_EQ(ended->test->raw.mrr, summary->test->raw.mrr);
+  EXPECT_TRUE(StateOf("best") == StateOf("plain"));
+  EXPECT_EQ(budget_.used_bytes(), 0u);
+}
+
 TEST_F(LinkRunInStateTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 1;

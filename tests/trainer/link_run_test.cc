@@ -247,12 +247,60 @@ TEST_F(LinkRunTest, ValidationsAreCountedOverStops) {
   EXPECT_EQ(summary->epochs, 4u);
   EXPECT_TRUE(course.epochs().at(1).best);
   EXPECT_FALSE(course.epochs().at(4).best);
-  // One that has ended ends again.
+  // One that has ended goes on from the best epoch, and ends again.
   const auto again = Train(train, options, &course);
   ASSERT_OK(again);
   EXPECT_EQ(again->epochs, 4u);
-  EXPECT_EQ(again->edges, 0u);
+  EXPECT_EQ(again->kept_epoch, 1u);
+  EXPECT_EQ(again->edges, 3 * data_.train.size());
   EXPECT_EQ(again->test->filtered.mrr, summary->test->filtered.mrr);
+}
+
+// The kept tables are to the last bit those of a run that ends with that epoch, wherever training is stopped; tables that
+// are not kept leave nothing.
+TEST_F(LinkRunTest, WithPatienceTheBestEpochIsKept) {
+  for (const std::vector<uint32_t>& fanouts : {std::vector<uint32_t>{}, std::vector<uint32_t>{3}}) {
+    SCOPED_TRACE(fmt::format("seed {}, {} layers", kGraphSeed, fanouts.size()));
+    LinkTrainOptions train = RestlessOptions();
+    train.encoder_fanouts = fanouts;
+    RunCourse expected;
+    const uint64_t used_bytes = budget_.used_bytes();
+    const auto summary =
+        Train(train, {.name = "best", .start = Start::kOverwrite, .checkpoint_every = 7}, &expected);
+    ASSERT_OK(summary);
+    ASSERT_TRUE(summary->stopped_early);
+    ASSERT_GT(summary->epochs, summary->kept_epoch);
+    EXPECT_EQ(budget_.used_bytes(), used_bytes);
+    const std::vector<RowBlock> rows = Rows("best");
+
+    LinkTrainOptions plain = train;
+    plain.patience = 0;
+    plain.epochs = summary->kept_epoch;
+    const auto ended = Train(plain, {.name = "plain", .start = Start::kOverwrite});
+    ASSERT_OK(ended);
+    EXPECT_EQ(ended->test->raw.mrr, summary->test->raw.mrr);
+    ExpectSameBlocks(rows, Rows("plain"));
+
+    LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite, .checkpoint_every = 6};
+    RunCourse course;
+    for (uint64_t batches = 3 * kEpochBatches / 2;; batches += kEpochBatches) {
+      const auto stopped = Train(train, options, &course, batches);
+      options.start = Start::kResume;
+      if (!stopped.ok()) continue;
+      EXPECT_EQ(stopped->test->raw.mrr, summary->test->raw.mrr);
+      EXPECT_EQ(stopped->kept_epoch, summary->kept_epoch);
+      break;
+    }
+    EXPECT_EQ(course.epochs(), expected.epochs());
+    ExpectSameBlocks(Rows("stopped"), rows);
+
+    const auto scratch = Train(train, {.name = "best", .keep = false});
+    ASSERT_OK(scratch);
+    EXPECT_EQ(scratch->test->raw.mrr, summary->test->raw.mrr);
+    EXPECT_EQ(scratch->kept_epoch, summary->kept_epoch);
+    EXPECT_THAT(testing_util::FaultsOf(store()), IsEmpty());
+    if (HasFailure()) return;
+  }
 }
 
 TEST_F(LinkRunTest, AFinishedRunCanBeTrainedLonger) {

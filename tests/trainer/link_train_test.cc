@@ -61,7 +61,8 @@ std::string NameOfLearner(const testing::TestParamInfo<Learner>& info) {
 INSTANTIATE_TEST_SUITE_P(Decoders, LinkTrainDecoderTest,
                          testing::Values(Learner{DecoderKind::kDistMult, 0.6},
                                          Learner{DecoderKind::kComplEx, 0.6},
-                                         Learner{DecoderKind::kTransE, 2 * kChance}),
+                                         Learner{DecoderKind::kTransE, 2 * kChance},
+                                         Learner{DecoderKind::kRotatE, 2 * kChance}),
                          NameOfLearner);
 
 TEST(LinkTrain, EveryModeAndOptimizerLearns) {
@@ -224,6 +225,34 @@ TEST(LinkTrain, ValidatesWhenAskedAndStopsWhenItGetsNoBetter) {
   EXPECT_TRUE(stalled.summary.stopped_early);
 }
 
+// In memory, where a copy keeps the best epoch's vectors, and an encoder's weights with them.
+TEST(LinkTrain, WithPatienceTheBestEpochIsTested) {
+  const LinkData data = GroupedGraph();
+  for (const bool encoded : {false, true}) {
+    LinkTrainOptions options = RestlessOptions();
+    if (encoded) options.encoder_fanouts = {3};
+    SCOPED_TRACE(fmt::format("seed {}, encoder {}", kLearnerSeed, encoded));
+    const Course course = Follow(data, options);
+    const LinkTrainSummary& summary = course.summary;
+    ASSERT_TRUE(summary.stopped_early);
+    const auto best = std::ranges::max_element(course.mrrs);  // the first of equals
+    EXPECT_EQ(summary.kept_epoch, 1 + best - course.mrrs.begin());
+    EXPECT_EQ(summary.epochs, summary.kept_epoch + options.patience);
+    EXPECT_EQ(summary.valid->filtered.mrr, *best);
+    options.patience = 0;
+    options.epochs = summary.epochs;
+    const Course last = Follow(data, options);
+    EXPECT_EQ(last.summary.kept_epoch, summary.epochs);
+    EXPECT_NE(last.summary.test->raw.mrr, summary.test->raw.mrr) << "it tells them apart";
+    options.epochs = summary.kept_epoch;
+    EXPECT_EQ(Follow(data, options).summary.test->raw.mrr, summary.test->raw.mrr);
+    // Where all epochs are trained, the best of them is tested all the same.
+    options.epochs = summary.epochs - 1;
+    options.patience = 1000;
+    EXPECT_EQ(Follow(data, options).summary.test->raw.mrr, summary.test->raw.mrr);
+  }
+}
+
 TEST(LinkTrain, EdgesToRankMayBeAbsent) {
   LinkData data = GroupedGraph();
   data.valid.clear();
@@ -267,6 +296,9 @@ TEST(LinkTrain, OptionsOutOfRangeAreNamed) {
   EXPECT_THAT(refused([](Options& o) { o.spec.dim = 0; }), HasSubstr("dimension"));
   EXPECT_THAT(refused([](Options& o) { o.spec.decoder = DecoderKind::kComplEx, o.spec.dim = 7; }),
               HasSubstr("odd"));
+  EXPECT_THAT(refused([](Options& o) { o.spec.regularization = Regularization::kN3; }),
+              HasSubstr("regularization weight of n3 is 0"));
+  EXPECT_THAT(refused([](Options& o) { o.spec.regularization_weight = 1; }), HasSubstr("no regularization"));
   EXPECT_THAT(refused([](Options& o) { o.batch_edges = 0; }), HasSubstr("batch size is 0"));
   EXPECT_THAT(refused([](Options& o) { o.chunk_edges = 0; }), HasSubstr("chunk is 0"));
   EXPECT_THAT(refused([](Options& o) { o.negatives = 0; }), HasSubstr("negatives is 0"));

@@ -112,6 +112,9 @@ class WholeRun final : public LinkRun {
   EmbeddingTable* relations() override { return relations_.get(); }
   PartitionedRoad* road() override { return road_.get(); }
   std::string scratch_folder() const override { return scratch_folder_; }
+  Status ReturnToCheckpoint(MemoryBudget&, const LinkData&, const LinkTrainOptions&) override {
+    return Status(Code::kUnsupported, "it has no checkpoints");
+  }
 
  private:
   Status Save(const LinkState&) override { return Status::Ok(); }
@@ -332,6 +335,37 @@ TEST_F(PartitionedRunTest, ARunThatIsStoppedAnywhereEndsAsIfItHadNotBeen) {
     EXPECT_THAT(testing_util::FaultsOf(*world_.store), IsEmpty());
     if (HasFailure()) return;
   }
+}
+
+// Kept, or scratch alone; with an encoder, too, whose rankings are made by parts.
+TEST_F(PartitionedRunTest, WithPatienceTheBestEpochIsTestedAndKept) {
+  for (const bool encoded : {false, true}) {
+    SCOPED_TRACE(fmt::format("seed {}, encoder {}", kGraphSeed, encoded));
+    LinkTrainOptions train = RestlessOptions();
+    train.batch_edges = 300;
+    train.mode = AsyncMode::kSync;
+    if (encoded) train.encoder_fanouts = {3};
+    LinkRunOptions options = Options();
+    options.start = Start::kOverwrite;
+    const auto summary = Train(train, options, nullptr);
+    ASSERT_OK(summary);
+    ASSERT_TRUE(summary->stopped_early);
+    ASSERT_GT(summary->epochs, summary->kept_epoch);
+    options.keep = false;
+    options.start = Start::kNew;
+    const auto scratch = Train(train, options, nullptr);
+    ASSERT_OK(scratch);
+    EXPECT_EQ(scratch->kept_epoch, summary->kept_epoch);
+    EXPECT_EQ(scratch->test->raw.mrr, summary->test->raw.mrr);
+    EXPECT_EQ(OpenScratchFiles(), 0u);
+    train.patience = 0;
+    train.epochs = summary->kept_epoch;
+    const auto ended = Train(train, options, nullptr);
+    ASSERT_OK(ended);
+    EXPECT_EQ(ended->test->raw.mrr, summary->test->raw.mrr);
+    EXPECT_THAT(testing_util::FaultsOf(*world_.store), IsEmpty());
+  }
+  EXPECT_EQ(budget_.used_bytes(), 0u);
 }
 
 TEST_F(PartitionedRunTest, ARunGoesOnByTheSamePartsAlone) {

@@ -55,7 +55,7 @@ class HeldTargets final : public TargetRows {
 
 // The mean over each row's targets, then the mean over rows that have any, by Torch's own losses.
 torch::Tensor PlainLoss(NodeTask task, const torch::Tensor& outputs, const std::vector<float>& targets,
-                        int64_t width) {
+                        int64_t width, RegressionLoss loss = RegressionLoss::kMse) {
   namespace nn = torch::nn::functional;
   std::vector<torch::Tensor> rows;
   for (int64_t i = 0; i < outputs.size(0); i++) {
@@ -64,9 +64,11 @@ torch::Tensor PlainLoss(NodeTask task, const torch::Tensor& outputs, const std::
       const float target = targets[i * width + c];
       if (std::isnan(target)) continue;
       const torch::Tensor truth = torch::tensor(double{target}, torch::kDouble);
-      elements.push_back(task == NodeTask::kRegression
-                             ? nn::mse_loss(outputs[i][c], truth)
-                             : nn::binary_cross_entropy_with_logits(outputs[i][c], truth));
+      elements.push_back(task == NodeTask::kMultiLabel
+                             ? nn::binary_cross_entropy_with_logits(outputs[i][c], truth)
+                         : loss == RegressionLoss::kHuber ? nn::huber_loss(outputs[i][c], truth)
+                         : loss == RegressionLoss::kMae   ? nn::l1_loss(outputs[i][c], truth)
+                                                          : nn::mse_loss(outputs[i][c], truth));
     }
     if (!elements.empty()) rows.push_back(torch::stack(elements).mean());
   }
@@ -84,20 +86,28 @@ std::vector<float> RandomTargets(Rng& rng, NodeTask task, size_t count) {
 }
 
 TEST(TargetLoss, IsTorchsLossWithItsGradientsWhateverIsMissing) {
-  for (const NodeTask task : {NodeTask::kRegression, NodeTask::kMultiLabel}) {
+  for (const auto& [task, regression_loss] : {std::pair(NodeTask::kRegression, RegressionLoss::kMse),
+                                              std::pair(NodeTask::kRegression, RegressionLoss::kHuber),
+                                              std::pair(NodeTask::kRegression, RegressionLoss::kMae),
+                                              std::pair(NodeTask::kMultiLabel, RegressionLoss::kMse)}) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
-      SCOPED_TRACE(fmt::format("{}, seed {}", NameOf(task), seed));
+      SCOPED_TRACE(fmt::format("{} {}, seed {}", NameOf(task), NameOf(regression_loss), seed));
       Rng rng(seed);
       constexpr uint32_t kRows = 17, kWidth = 3;
       std::vector<float> targets = RandomTargets(rng, task, kRows * kWidth);
       std::fill_n(targets.begin() + kWidth, kWidth, kNone);  // a row without any
       std::vector<float> outputs = RandomMatrix(rng, targets.size());
       for (float& output : outputs) output *= seed % 2 == 0 ? 100 : 1;  // exponentials that overflow
+      if (task == NodeTask::kRegression) {
+        // No error has no slope, and where an error is 1 huber's two pieces meet.
+        for (size_t i = 0; i < 3; i++) outputs[i] = targets[i] = static_cast<float>(i);
+        for (size_t i = 0; i < 3; i++) outputs[i] += static_cast<float>(i) - 1;
+      }
       const torch::Tensor plain = DoubleTensor(outputs).view({kRows, kWidth}).clone().requires_grad_();
-      const torch::Tensor expected = PlainLoss(task, plain, targets, kWidth);
+      const torch::Tensor expected = PlainLoss(task, plain, targets, kWidth, regression_loss);
       expected.backward();
       std::vector<float> gradients(outputs.size(), 77);
-      const float loss = TargetLoss(task, outputs, targets, kWidth, gradients);
+      const float loss = TargetLoss(task, regression_loss, outputs, targets, kWidth, gradients);
       EXPECT_NEAR(loss, expected.item<double>(), 1e-6 * std::abs(expected.item<double>()));
       const torch::Tensor slopes = plain.grad().contiguous();
       for (size_t i = 0; i < gradients.size(); i++) {

@@ -25,8 +25,15 @@ enum class DecoderKind : uint8_t {
   kDistMult,  // sum of s * r * d (Yang et al. 2015)
   kComplEx,   // Re(sum of s * r * conj(d)) (Trouillon et al. 2016); a row is [real half | imaginary half]
   kTransE,    // -|s + r - d|, Euclidean (Bordes et al. 2013)
+  // -|s * r / |r| - d| of complex numbers, Euclidean (Sun et al. 2019); a row is [real half | imaginary half].
+  // Relations turn: of each number in a relation's row only the direction counts, and a number too small to have
+  // one turns nothing.
+  kRotatE,
 };
-std::string_view DecoderName(DecoderKind kind);           // "dot", "distmult", "complex", "transe"
+inline constexpr DecoderKind kDecoderKinds[] = {DecoderKind::kDot, DecoderKind::kDistMult,
+                                                DecoderKind::kComplEx, DecoderKind::kTransE,
+                                                DecoderKind::kRotatE};
+std::string_view DecoderName(DecoderKind kind);           // "dot", "distmult", "complex", "transe", "rotate"
 Result<DecoderKind> ParseDecoder(std::string_view name);  // kUsage lists the names
 
 // The loss of an edge's score f against the scores f_j of its n negatives, for each side.
@@ -37,19 +44,35 @@ enum class LinkLoss : uint8_t {
 std::string_view LinkLossName(LinkLoss loss);  // "softmax", "margin"
 Result<LinkLoss> ParseLinkLoss(std::string_view name);
 
+// What each side of an edge adds to its loss for the size of the three vectors that it is scored by (those of its
+// own nodes and its relation, not of negatives), times a weight.
+enum class Regularization : uint8_t {
+  kNone,
+  kL2,  // sum of the floats' squares
+  kN3,  // sum of their magnitudes' cubes (Lacroix et al. 2018); of complex and rotate, of the complex numbers'
+};
+std::string_view RegularizationName(Regularization kind);  // "none", "l2", "n3"
+
 struct LinkSpec {
   DecoderKind decoder = DecoderKind::kDistMult;
   uint32_t dim = 50;
   LinkLoss loss = LinkLoss::kSoftmax;
   float margin = 0.1F;
+  Regularization regularization = Regularization::kNone;
+  float regularization_weight = 0;  // above 0 unless kNone
 
   // Floats in a relation's row, [forward | inverse]: destinations are asked for by the forward vector, as (s,
   // r, ?), sources by the inverse one, as (d, inverse r, ?) (Lacroix et al. 2018). One vector for both gave
   // filtered MRRs that were lower by .005 to .02 (FB15k-237, the Debian graph).
   uint32_t relation_dim() const { return decoder == DecoderKind::kDot ? 0 : 2 * dim; }
+  // Scores are minus distances of a query and a node, instead of their products.
+  bool is_distance() const { return decoder == DecoderKind::kTransE || decoder == DecoderKind::kRotatE; }
+  // Rows are complex numbers, [real half | imaginary half].
+  bool is_complex() const { return decoder == DecoderKind::kComplEx || decoder == DecoderKind::kRotatE; }
 };
 
-// kInvalidArgument for a dim of 0, an odd one of ComplEx, or a margin that is no positive number.
+// kInvalidArgument for a dim of 0, an odd one of complex numbers, a margin that is no positive number, and a
+// regularization whose weight is none, or a weight of no regularization.
 Status CheckLinkSpec(const LinkSpec& spec);
 
 // Metrics over both sides of all edges. Equal scores count with their mean rank, so that a constant model is

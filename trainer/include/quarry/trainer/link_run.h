@@ -30,6 +30,7 @@
 #include "quarry/base/status.h"
 #include "quarry/buffer/buffer_pool.h"
 #include "quarry/embedding/embedding_table.h"
+#include "quarry/io/backend.h"
 #include "quarry/pipeline/partitioned_road.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/training_state.h"
@@ -109,8 +110,10 @@ class LinkRun {
   virtual EmbeddingTable* relations() = 0;
   // Null for runs whose epochs take all edges of the data at once.
   virtual PartitionedRoad* road() { return nullptr; }
-  // The folder in which a run by parts has files that go with their descriptor; empty for other runs.
+  // The folder in which a stored run has files that go with their descriptor, and what makes them; empty and null for
+  // other runs.
   virtual std::string scratch_folder() const { return {}; }
+  virtual IoBackend* backend() const { return nullptr; }
 
   // The place at the last checkpoint, or, before the first one, at the beginning of a run.
   const LinkPlace& place() const { return last_.place; }
@@ -123,6 +126,12 @@ class LinkRun {
   // after a Run of the pipeline. On an error the checkpoint before stands, except that a commit which failed
   // on disk may have happened.
   Status Checkpoint(LinkState state);
+
+  // Gives up what was written since the last checkpoint: the tables, and the road, are opened anew as it left them, and
+  // references to the former end. Arguments as of Open. Its errors; after one, the run is good for nothing.
+  // REQUIRES: a checkpoint.
+  virtual Status ReturnToCheckpoint(MemoryBudget& budget, const LinkData& data,
+                                    const LinkTrainOptions& train) = 0;
 
   // Adds to the status of a cancelled training what --resume will do.
   Status Explain(const Status& cancelled) const;

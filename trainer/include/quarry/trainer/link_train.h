@@ -49,8 +49,10 @@ struct LinkTrainOptions {
   float init_scale = 0.1F;
   uint32_t epochs = 10;
   uint32_t valid_every = 1;  // epochs from one validation to the next; 0 = none
-  uint32_t patience = 0;     // validations without a better MRR before training stops; 0 = never
-  uint64_t seed = 0;         // determines first vectors, order and negatives
+  // Validations without a better MRR before training stops; 0 = never. Above 0, what is tested and kept in the end is
+  // what the epoch of the best MRR has learned, whether training stops early or not.
+  uint32_t patience = 0;
+  uint64_t seed = 0;  // determines first vectors, order and negatives
   // In order, kSync and kOac give the same losses to the last bit, for any number of workers and threads.
   AsyncMode mode = AsyncMode::kOac;
   bool ordered = false;
@@ -140,12 +142,13 @@ struct LinkEpochReport {
   bool best = false;  // the best validation MRR so far
 };
 
-// Figures of the final vectors. Edges, seconds and stats cover this call alone.
+// Figures of the vectors that are kept. Edges, seconds and stats cover this call alone.
 struct LinkTrainSummary {
   uint32_t epochs = 0;                  // the last one's number
+  uint32_t kept_epoch = 0;              // with patience the best validated one, else the last one
   double loss = 0;                      // the last epoch's
   uint64_t edges = 0;                   // trained on, over all epochs
-  std::optional<LinkEvaluation> valid;  // the last one
+  std::optional<LinkEvaluation> valid;  // with patience that of the kept epoch, else the last one
   std::optional<LinkEvaluation> test;   // nothing without test edges
   double seconds = 0;                   // everything
   double train_seconds = 0;
@@ -175,7 +178,8 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table = {});
 
 // The same in the tables of a run (whose memory is already reserved), from its place on, with its checkpoints
-// and one more at the end of training. A checkpoint stands whatever happens later. kUsage when the run is
+// and one more at the end of training. With patience a checkpoint comes behind each epoch that is the best so far, and
+// none behind others once there is one: so the run ends with the best epoch's, and goes on from there. A checkpoint stands whatever happens later. kUsage when the run is
 // beyond options.epochs. REQUIRES: `run` was opened with this data and these options.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run);

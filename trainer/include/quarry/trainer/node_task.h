@@ -15,13 +15,25 @@ namespace quarry {
 
 enum class NodeTask : uint8_t {
   kClasses,     // one of several classes: cross-entropy against labels
-  kRegression,  // numbers: squared error against rows of a table
+  kRegression,  // numbers: RegressionLoss against rows of a table
   kMultiLabel,  // any of several labels: binary cross-entropy against rows of a table, of 0 and 1
 };
 template <>
 struct EnumNames<NodeTask> {
   static constexpr std::string_view kWhat = "task";
   static constexpr std::string_view kNames[] = {"node", "regress", "multilabel"};
+};
+
+// The loss of an output's error e, in units of the target's deviation over the training nodes.
+enum class RegressionLoss : uint8_t {
+  kMse,    // e^2
+  kHuber,  // e^2 / 2 up to an error of 1, |e| - 1/2 beyond (Huber 1964): far targets do not pull the more
+  kMae,    // |e|
+};
+template <>
+struct EnumNames<RegressionLoss> {
+  static constexpr std::string_view kWhat = "loss of regression";
+  static constexpr std::string_view kNames[] = {"mse", "huber", "mae"};
 };
 
 // Rows of a table that a model learns to give, gathered with each batch: they are not held. NaN: the node has no such

@@ -55,6 +55,7 @@ struct TrainOptions {
   std::shared_ptr<const std::span<const float>> weights = nullptr;
   NodeTask task = NodeTask::kClasses;
   std::shared_ptr<TargetRows> targets = nullptr;  // of the other tasks
+  RegressionLoss regression_loss = RegressionLoss::kMse;
 };
 
 // Columns of what a model gives: the classes of the labels or, of the other tasks, those of the targets.
