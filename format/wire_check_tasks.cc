@@ -21,6 +21,8 @@ Status Check(const CheckpointDatabase& checkpoint) { return CheckPath(checkpoint
 Status Check(const BuildLayout& build) {
   QUARRY_RETURN_IF_ERROR(CheckName(build.name, "layout"));
   QUARRY_RETURN_IF_ERROR(CheckRoad(build.road));
+  QUARRY_RETURN_IF_ERROR(
+      CheckTableName(build.road.feature_table));  // which batches may be without, and layouts not
   QUARRY_RETURN_IF_ERROR(CheckKnown(build.road.seed_order));
   return CheckKnown(build.policy);
 }

@@ -31,8 +31,9 @@ BlockBound BoundOf(const Topology& topology, const wire::Sample& request, const 
   return bound;
 }
 
-// The most neighbors of a node.
-uint64_t DegreeMax(const Topology& topology, Direction direction) {
+// The most neighbors of a node: a pass over all of them, unless it is `known`.
+uint64_t DegreeMax(const Topology& topology, Direction direction, std::atomic<uint64_t>& known) {
+  if (const uint64_t found = known.load(std::memory_order_relaxed); found > 0) return found - 1;
   std::span<const uint64_t> sides[2];
   size_t count = 0;
   for (const Adjacency side : SidesOf(direction)) {
@@ -44,6 +45,7 @@ uint64_t DegreeMax(const Topology& topology, Direction direction) {
     if (count > 1) degree += sides[1][node + 1] - sides[1][node];
     most = std::max(most, degree);
   }
+  known.store(most + 1, std::memory_order_relaxed);
   return most;
 }
 
@@ -59,9 +61,9 @@ Status TakeAll(uint64_t degree_max, uint32_t fanout_max, std::string_view what, 
   return Status();
 }
 
-// What the request draws by, with numbers in the place of "all".
+// What the request draws by, with numbers in the place of "all". `degree_max` is of the topology in its direction.
 Result<RoadSpec> SpecOf(const wire::Sample& request, const Topology& topology, const TypedLists* types,
-                        const Manifest& manifest) {
+                        const Manifest& manifest, std::atomic<uint64_t>& degree_max) {
   RoadSpec spec = {.direction = request.direction,
                    .fanouts = request.fanouts,
                    .replace = request.replace,
@@ -74,7 +76,7 @@ Result<RoadSpec> SpecOf(const wire::Sample& request, const Topology& topology, c
   }
   if (types == nullptr) {
     if (std::ranges::none_of(spec.fanouts, all)) return spec;
-    const uint64_t most = DegreeMax(topology, request.direction);
+    const uint64_t most = DegreeMax(topology, request.direction, degree_max);
     for (uint32_t& fanout : spec.fanouts) {
       if (all(fanout)) QUARRY_RETURN_IF_ERROR(TakeAll(most, NeighborSampler::kFanoutMax, "of nodes", fanout));
       fanout = std::max(fanout, 1U);
@@ -164,7 +166,8 @@ Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, 
   QUARRY_TRY(const std::shared_ptr<const Open> open, Find(request.topology));
   QUARRY_TRY(const std::shared_ptr<const Typed> typed, TypesOf(request, open));
   const TypedLists* const types = typed == nullptr ? nullptr : typed->lists.get();
-  QUARRY_TRY(const RoadSpec spec, SpecOf(request, *open->topology, types, *store_.manifest()));
+  std::atomic<uint64_t>& degree_max = open->degrees_max[static_cast<size_t>(request.direction)];
+  QUARRY_TRY(const RoadSpec spec, SpecOf(request, *open->topology, types, *store_.manifest(), degree_max));
   const NeighborSource source = {.topology = open->topology.get(),
                                  .types = types,
                                  .direction = request.direction,

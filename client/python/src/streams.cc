@@ -392,8 +392,7 @@ void BindBatch(nb::module_& module) {
           },
           nb::rv_policy::reference)
       .def("pyg_block", PygBlockOf, nb::arg("features") = false)
-      .def("hetero_block", HeteroBlockOf, nb::arg("types"), nb::arg("seed_type"),
-           nb::arg("pyg").none())
+      .def("hetero_block", HeteroBlockOf, nb::arg("types"), nb::arg("seed_type"), nb::arg("pyg").none())
       .def("write_node_ids", NodeIds, nb::arg("out"))
       .def_prop_ro("has_labels", [](const Batch& self) { return self.arrays().labels != nullptr; })
       .def_prop_ro("has_edge_ids", [](const Batch& self) { return self.arrays().edge_ids != nullptr; })
@@ -446,8 +445,7 @@ void BindStreams(nb::module_& module) {
       .def(nb::init<nb::object, nb::object, nb::object, nb::dict>(), nb::arg("tensor_of"), nb::arg("data"),
            nb::arg("store"), nb::arg("fields"))
       .def("__call__", &PygData::Of, nb::arg("block"));
-  module.def("sample", Sample, nb::arg("store"), nb::arg("spec"), nb::arg("seeds"),
-             nb::arg("stream_seed"));
+  module.def("sample", Sample, nb::arg("store"), nb::arg("spec"), nb::arg("seeds"), nb::arg("stream_seed"));
   nb::class_<Stream>(module, "Stream")
       .def_static("open", OpenStream, nb::arg("store"), nb::arg("live").none(), nb::arg("layout").none(),
                   nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none(), nb::arg("device") = -1,

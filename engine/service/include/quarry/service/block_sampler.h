@@ -7,6 +7,7 @@
 // A block depends on seeds, fanouts and stream seed alone. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +46,8 @@ class BlockSampler {
     std::unique_ptr<Topology> topology;
     uint64_t timestamp = 0;  // of the last commit of edges that it has
     bool in_memory = false;
+    // By direction, 1 + the most neighbors of a node; 0: nobody has asked for all of them yet.
+    mutable std::atomic<uint64_t> degrees_max[3] = {};
   };
   struct Typed {
     std::shared_ptr<const Open> open;
