@@ -274,6 +274,7 @@ TEST(MendedLayoutTest, OtherBatchesKeepTheirBytesAndWhatIsSavedIsCounted) {
       before.push_back(world.RegionOf(*layout, b).first);
     }
   }
+  const std::vector<ServedBatch> served = world.Serve("default");
   const LayoutRecord built = world.Record();
   // The list of one seed, which few others draw from.
   {
@@ -309,6 +310,11 @@ TEST(MendedLayoutTest, OtherBatchesKeepTheirBytesAndWhatIsSavedIsCounted) {
   }
   EXPECT_GE(same + touched, before.size()) << "a touched batch may be drawn as it was";
   EXPECT_LT(same, before.size());
+  const std::vector<ServedBatch> now = world.Serve("default");
+  ASSERT_EQ(now.size(), served.size());
+  uint64_t others = 0;
+  for (size_t b = 0; b < before.size(); ++b) others += now[b] == served[b] ? 0 : 1;
+  EXPECT_GE(others, 1u) << touched << " touched";
   EXPECT_GT(kept * 2, all) << "in the file that was there";
   ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
 }
