@@ -323,7 +323,8 @@ TEST_F(TrainRemoteTest, NewestTrainsOnWhatCameMeanwhile) {
   EXPECT_THAT(outcome.err, HasSubstr("labels of 8 classes"));
   EXPECT_THAT(outcome.err, HasSubstr("begin another run"));
   // A run goes on with what there is then, with the option or without.
-  const std::string kept = "train unix:run/grown --fanout 5,5 --hidden 8 --batch-size 128 --json --checkpoint-every 1 --run kept ";
+  const std::string kept =
+      "train unix:run/grown --fanout 5,5 --hidden 8 --batch-size 128 --json --checkpoint-every 1 --run kept ";
   EXPECT_EQ(Run(kept + "--newest --epochs 1").exit_code, 0);
   write("VALUES/**/(2,'train'),(3,'train')");
   const Outcome rest = Run(kept + "--epochs 2 --resume");
