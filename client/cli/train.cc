@@ -220,6 +220,10 @@ void AddTrain(CLI::App& app, Action& action) {
       ->type_name("NAME");
   verb->add_flag("--plan", node.plan,
                  "build the layout if it is missing, then train from it: --road planned");
+  verb->add_flag(
+      "--newest", node.newest,
+      "of a server's database: each epoch trains on the nodes, edges and labels that there are when it "
+      "begins");
   AddRoadChoice(verb, node, arguments->link.partitioned);
   node.plan_flags.AddPlanOptions(verb);
   AddChoice<bool>(verb, "--resample", node.resample, {{"never", false}, {"every-epoch", true}},
@@ -242,7 +246,7 @@ void AddTrain(CLI::App& app, Action& action) {
        "--dropout", "--input-dropout", "--weight-decay", "--normalize-features", "--seed", "--from"});
   GroupOptions(*verb, "Batches",
                {"--fanout", "--batch-size", "--direction", "--replace", "--sampler", "--batch-dependency",
-                "--weighted", "--ordered"});
+                "--weighted", "--ordered", "--newest"});
   GroupOptions(*verb, "Memory and threads",
                {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run",
                 "--cache-dir", "--cache-size"});

@@ -45,6 +45,7 @@ struct NodeArguments {
   // --road partitioned; of the samples and threads, `road` says what.
   std::optional<PartitionedNodeRoadOptions> parts;
   bool explain = false;
+  bool newest = false;  // --newest: each epoch trains on what the server's database has when it begins
   WorkerFlags workers;
   std::string config;  // all of this as text (config_file.h)
 };

@@ -16,6 +16,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
+#include "quarry/pipeline/newest_road.h"
 #include "remote_road.h"
 #include "remote_states.h"
 #include "train_node.h"
@@ -97,6 +98,7 @@ class ServerSource final : public TrainingSource {
   Communicator* trainers() override { return trainers_.get(); }
 
   Result<TrainingRoad> OpenRoad() override {
+    QUARRY_RETURN_IF_ERROR(CheckNewest());
     // The road is the first one's, and so is the memory; the others take the least that a session can have,
     // and before it takes what there is.
     if (trainers_ != nullptr) {
@@ -117,7 +119,7 @@ class ServerSource final : public TrainingSource {
       QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
     } else {
       QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
-      QUARRY_RETURN_IF_ERROR(OpenStream(open.road));
+      QUARRY_RETURN_IF_ERROR(arguments_.newest ? OpenNewest(open.road) : OpenStream(open.road));
     }
     open.setup.remote = true;
     open.setup.trainers = size_;
@@ -129,6 +131,47 @@ class ServerSource final : public TrainingSource {
   }
 
  private:
+  // What is looked up once would not know of nodes that come.
+  Status CheckNewest() const {
+    if (!arguments_.newest || (!arguments_.train.spec.needs_degrees() && arguments_.target.empty())) {
+      return Status::Ok();
+    }
+    return MakeStatus(Code::kUsage,
+                      "--newest takes in nodes that come meanwhile, and {} once: leave one of them out",
+                      arguments_.target.empty() ? "this model looks the degrees of all nodes up"
+                                                : "--target opens its table");
+  }
+
+  // All trainers open it anew at the same epochs: the first one says when.
+  Status OpenNewest(std::unique_ptr<Road>& road) {
+    const auto tell_all = [this](uint64_t timestamp) -> Result<uint64_t> {
+      std::array<uint64_t, 1> told = {timestamp};
+      if (trainers_ != nullptr) {
+        QUARRY_RETURN_IF_ERROR(trainers_->Broadcast(std::as_writable_bytes(std::span(told)), 0));
+      }
+      return told[0];
+    };
+    NewestRoad::Source source;
+    source.newest = [this, tell_all]() -> Result<uint64_t> {
+      uint64_t timestamp = 0;
+      QUARRY_RETURN_IF_ERROR(Agree(trainers(), [&]() -> Status {
+        if (!first_) return Status::Ok();
+        QUARRY_TRY(const std::unique_ptr<client::Snapshot> now, opened_.store->TakeSnapshot());
+        timestamp = now->timestamp();
+        return Status::Ok();
+      }()));
+      return tell_all(timestamp);
+    };
+    source.open = [this, tell_all]() -> Result<NewestRoad::Opened> {
+      NewestRoad::Opened opened;
+      QUARRY_RETURN_IF_ERROR(OpenStream(opened.road));
+      QUARRY_TRY(opened.timestamp, tell_all(first_ ? snapshot_->timestamp() : 0));
+      return opened;
+    };
+    QUARRY_TRY(road, NewestRoad::Make(std::move(source)));
+    return Status::Ok();
+  }
+
   // Looked up once, by the first one, whose memory is the road's.
   Status ShareDegrees() {
     TrainOptions& train = arguments_.train;

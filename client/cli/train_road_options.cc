@@ -38,6 +38,7 @@ constexpr RoadOption kRoadOptions[] = {
     {"--hash-functions", kPlanned | kFresh, "layouts that --plan or --road planned builds"},
     {"--superbatch", kAuto | kFresh, "batches that the fresh road plans together"},
     {"--disk", kAuto | kPlanned | kFresh, "layouts that --plan or --road planned builds"},
+    {"--newest", kAuto | kLive, "batches that are sampled as they are used"},
     {"--seed-order", kAuto | kPlanned | kFresh, "layouts that --plan or --road planned builds"},
 };
 
@@ -121,6 +122,12 @@ Status CheckPlanOptions(const CLI::App& verb, const NodeArguments& arguments) {
     if (!given(option.option) || (option.roads & road) != 0) continue;
     return MakeStatus(Code::kUsage, "{} is about {}, and has no effect on {}: leave it out", option.option,
                       option.about, NameOfRoad(road));
+  }
+  if (arguments.newest && !IsServerAddress(arguments.path)) {
+    return Status(
+        Code::kUsage,
+        "--newest is of a server's database (unix:SOCKET), which others write to meanwhile; nobody writes to "
+        "one that this process has open: leave it out");
   }
   if (given("--resample") && !arguments.plan) {
     return Status(Code::kUsage,

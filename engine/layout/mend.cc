@@ -146,9 +146,10 @@ Status Mend::EncodeBatch(uint64_t number, const TraceBatch& drawn, const Planned
   std::vector<BlockPlan::Admission> admitted;
   for (uint32_t position = 0; position < drawn.nodes.size(); ++position) {
     const NodeId node = drawn.nodes[position];
-    const auto found = std::ranges::equal_range(entering, node, {}, &BlockPlan::Carried::node);
-    slots.push_back(found.empty() ? slot_of[node] : kNoSlot);
-    for (auto entry = found.begin(); entry != found.end(); ++entry) {
+    auto entry = std::ranges::lower_bound(entering, node, {}, &BlockPlan::Carried::node);
+    const auto enters = [&] { return entry != entering.end() && entry->node == node; };
+    slots.push_back(enters() ? kNoSlot : slot_of[node]);
+    for (; enters(); ++entry) {
       admitted.push_back({position, entry->slot});
       used[static_cast<size_t>(entry - entering.begin())] = true;
     }

@@ -1,4 +1,5 @@
 // Training on a server, alone and together: the real binary, as it is started by people and launchers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -294,6 +295,45 @@ TEST_F(TrainRemoteTest, WorkersGoOnTogetherFromOneCheckpoint) {
   const Outcome alone = Run("train db --epochs 4 --resume" + options);
   EXPECT_EQ(alone.exit_code, 2);
   EXPECT_THAT(alone.err, HasSubstr("--workers is not set, but was 2"));
+}
+
+// It goes on until the new nodes are in an epoch, and ends by itself where a class comes that its model does not have.
+TEST_F(TrainRemoteTest, NewestTrainsOnWhatCameMeanwhile) {
+  CopyDatabase("grown");
+  const Process server("serve grown --socket run/grown --memory 512MiB", root_);
+  ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/grown"); }));
+  const std::string train = "train unix:run/grown --fanout 5,5 --hidden 8 --batch-size 128 --json --newest ";
+  const auto write = [](const std::string& values) {
+    Expect0("sql unix:run/grown --write INSERT/**/INTO/**/nodes/**/(label,split)/**/" + values);
+  };
+  const Process trainer(train + "--epochs 1000000", root_, {TemporaryFolders()});
+  // The seeds of an epoch by its steps: 1,200 at first, then 2,200 of 128 each.
+  const auto has_epoch_of = [&](int batches) {
+    return trainer.WaitUntil([&] {
+      const std::string printed = trainer.Printed();
+      return printed.find(fmt::format("\"batches\":{},", batches)) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(has_epoch_of(10));
+  write("SELECT/**/id%4,'train'/**/FROM/**/nodes/**/WHERE/**/id<1000");
+  EXPECT_TRUE(has_epoch_of(18));
+  write("VALUES/**/(7,'train')");
+  const Outcome outcome = trainer.Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("labels of 8 classes"));
+  EXPECT_THAT(outcome.err, HasSubstr("begin another run"));
+  // A run goes on with what there is then, with the option or without.
+  const std::string kept =
+      "train unix:run/grown --fanout 5,5 --hidden 8 --batch-size 128 --json --checkpoint-every 1 --run kept ";
+  EXPECT_EQ(Run(kept + "--newest --epochs 1").exit_code, 0);
+  write("VALUES/**/(2,'train'),(3,'train')");
+  const Outcome rest = Run(kept + "--epochs 2 --resume");
+  EXPECT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(SummaryIn(rest.out)["epochs"], 2);
+  EXPECT_EQ(Run(train + "--epochs 1 --layout default").exit_code, 2);
+  EXPECT_THAT(Run("train grown --newest").err, HasSubstr("--newest is of a server's database"));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().exit_code, 0);
 }
 
 TEST_F(TrainRemoteTest, RunsOfAServerAreNeitherLostNorMixedUp) {
