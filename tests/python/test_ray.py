@@ -33,7 +33,8 @@ class TierTest(unittest.TestCase):
         cls.ray = ray
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         node = {"num_cpus": 2, "object_store_memory": 80 << 20, "include_dashboard": False}
-        cls.cluster = Cluster(initialize_head=True, head_node_args=node)
+        # Groups are small here: kept where they are made, as large ones are, and lost with that node.
+        cls.cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": {"max_direct_call_object_size": 0}})
         cls.addClassCleanup(cls.cluster.shutdown)
         cls.other = cls.cluster.add_node(**node, resources={"other": 4})
         ray.init(address=cls.cluster.address, log_to_driver=False, logging_level="ERROR")
@@ -129,7 +130,9 @@ class TierTest(unittest.TestCase):
     def test_workers_that_are_killed_in_every_state_change_nothing(self):
         """Idle before the epoch, at making (held by SIGSTOP, so that it cannot end first), with groups that are made and not
         taken, with groups that are taken, the one in its place too, and when all is made."""
-        wanted = self.epoch_of(self.tier(), 0)
+        first = self.tier()
+        wanted = self.epoch_of(first, 0)
+        first.close()
         tier = self.tier()
 
         def worker(number):
@@ -153,7 +156,7 @@ class TierTest(unittest.TestCase):
             if step == 1:  # all that it may make is made, and none of it is taken but this step's
                 until(lambda: worker(1)["made"] == 2 and worker(1)["asked"] == 0)
                 seen.append("made")
-                kill(1)
+                os.kill(worker(1)["pid"], signal.SIGKILL)  # found by the next call, once this step is released
             elif step == 3:
                 until(lambda: worker(0)["made"] == 2)
                 os.kill(worker(0)["pid"], signal.SIGSTOP)
@@ -164,7 +167,7 @@ class TierTest(unittest.TestCase):
                 kill(0)
                 until(lambda: worker(0)["pid"] is not None)
                 seen.append("again")
-                kill(0)
+                os.kill(worker(0)["pid"], signal.SIGKILL)
             elif step == len(wanted) - 1:
                 until(lambda: all(one["asked"] == one["waiting"] == 0 for one in tier.status()["workers"]))
                 seen.append("drained")
@@ -176,6 +179,50 @@ class TierTest(unittest.TestCase):
         self.check_epoch(got, 0)
         self.check_epoch(self.epoch_of(tier, 1), 1)
         self.assertGreaterEqual(tier.stats()["replaced"], 4)
+
+    def test_groups_that_are_lost_with_their_host_are_made_again(self):
+        first = self.tier(workers=1)
+        wanted = self.epoch_of(first, 0)
+        first.close()
+        tier = self.tier(workers=1, ahead=4, resources={"other": 1})
+
+        def between(step):
+            if step == 2:
+                while tier.status()["workers"][0]["made"] < 4:  # this step's, which this process has, and three more
+                    pass
+                type(self).cluster.remove_node(type(self).other, allow_graceful=False)
+                type(self).other = self.cluster.add_node(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, resources={"other": 4})
+
+        got = self.epoch_of(tier, 0, between=between)
+        self.assert_equal_epochs(got, wanted)
+        self.check_epoch(got, 0)
+        self.assertGreaterEqual(tier.stats()["replaced"], 1)
+        self.assertGreater(tier.stats()["batches"], len(wanted))  # those that were lost were made twice
+
+    def test_what_cannot_be_is_refused_by_its_words(self):
+        ray = quarry.ray
+        for call, error, words in (
+            (lambda: self.tier(workers=5), quarry.UsageError, "5 workers for 4 shares"),
+            (lambda: self.tier(group=0), quarry.UsageError, "group 0: 1 at least"),
+            (lambda: ray.prepare(self.source, "s3://b/p", copies=2, **self.plan), quarry.UsageError, "needs no copies"),
+            (lambda: ray.prepare(self.source, self.folder / "x", **self.plan), quarry.UsageError, "needs copies="),
+            (lambda: ray.prepare(self.source, self.folder / "copies", copies=1, **self.plan), quarry.AlreadyExists, "is there already"),
+            (lambda: ray.prepare(self.folder / "none.db", self.folder / "x", copies=1, **self.plan), quarry.Error, "none.db"),
+            (lambda: ray.BatchTier(self.prepared._replace(name="other"), workers=1, memory="128MiB", cpus=0.5), quarry.NotFound, "no layout 'other-e0-0of4'"),
+            (lambda: self.tier(workers=1, cpus=64, start_seconds=1), quarry.TimedOut, "0 of 1 preparation workers started within 1 s"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(error, words):
+                call()
+        tier = self.tier(workers=1, name="named")
+        with self.assertRaisesRegex(quarry.Busy, "'named'"):
+            self.tier(workers=1, name="named")
+        with self.assertRaisesRegex(quarry.UsageError, "rank 1: there are 1"):
+            tier.batches(0, 1)
+        begun = iter(tier.batches(0, arrays=True))
+        next(begun)
+        self.check_epoch(self.epoch_of(quarry.ray.BatchTier.connect("named"), 0), 0)  # begun anew
+        with self.assertRaisesRegex(quarry.UsageError, "begun anew"):
+            list(begun)
 
 
 if __name__ == "__main__":
