@@ -312,6 +312,11 @@ class BatchTier:
         coordinator = ray.get_actor(name, _NAMESPACE)
         return _tier(coordinator, *_get(coordinator.known.remote()))
 
+    @property
+    def dim(self) -> int:
+        """Columns of a batch's x."""
+        return int(self._told["dim"])
+
     def batches(self, epoch: int, rank: int = 0, *, first_step: int = 0, arrays: bool = False) -> Batches:
         """The mini-batches of an epoch for one rank, from a step on; all ranks ask for the same. `arrays`: as dicts of NumPy
         arrays, in the place of torch_geometric.data.Data. Where trainers were started anew, those that begin an epoch which
