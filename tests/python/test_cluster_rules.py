@@ -83,7 +83,7 @@ class ScheduleTest(unittest.TestCase):
                 pieces = pieces_of(batches, of_workers, group)
                 self.assertEqual([piece.number for piece in pieces], list(range(len(pieces))))
                 self.assertEqual(
-                    sorted((piece.share, batch) for piece in pieces for batch in range(piece.first, piece.first + piece.count)),
+                    sorted((piece.share, batch) for piece in pieces for batch in range(piece.first, piece.first + piece.batches)),
                     [(share, batch) for share in range(shares) for batch in range(batches[share])],
                 )
                 for worker, its in enumerate(of_workers):  # each reads a share front to back, one after the other

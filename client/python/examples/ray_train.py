@@ -23,7 +23,7 @@ def loop(config: dict[str, Any]) -> None:
 def main(path: Path, folder: Path) -> None:
     with quarry.open(path, memory="256MiB") as db:
         classes = db.num_classes
-    ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": ":".join(filter(None, sys.path))}})
+    ray.init(num_cpus=4, include_dashboard=False)
     with quarry.ray.BatchTier(prepared(path, folder), workers=2, hosts=1, group=TRAINERS, cpus=1) as tier:
         trainer = TorchTrainer(
             loop,
@@ -32,7 +32,7 @@ def main(path: Path, folder: Path) -> None:
             run_config=ray.train.RunConfig(storage_path=str(folder / "runs")),
             torch_config=ray.train.torch.TorchConfig(backend="gloo"),
         )
-        print(f"loss {trainer.fit().metrics['loss']:.3f}")
+        trainer.fit()
     ray.shutdown()
 
 

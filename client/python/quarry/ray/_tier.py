@@ -177,7 +177,7 @@ class Coordinator:
             return
         for worker, actor in enumerate(self._workers):
             for piece, attempt in self._ledger.ask(worker):
-                told, group = actor.make.options(num_returns=2).remote(self._epoch, piece.share, piece.first, piece.count)
+                told, group = actor.make.options(num_returns=2).remote(self._epoch, piece.share, piece.first, piece.batches)
                 self._spawn(self._receive(worker, self._life[worker], self._token, piece.number, attempt, told, group))
 
     async def _hear(self, worker: int, life: int, hello: Any) -> None:
@@ -248,7 +248,8 @@ class Coordinator:
 
 
 def _of_cluster() -> str:
-    return ", ".join(f"{name} {count:g}" for name, count in sorted(ray.available_resources().items()) if not name.startswith(("node:", "object_store", "memory"))) or "nothing free"
+    available: Any = ray.available_resources
+    return ", ".join(f"{name} {count:g}" for name, count in sorted(available().items()) if not name.startswith(("node:", "object_store", "memory"))) or "nothing free"
 
 
 class BatchTier:
@@ -294,8 +295,9 @@ class BatchTier:
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1000}
         if name is not None:
             options.update(name=name, namespace=_NAMESPACE, lifetime="detached")
+        actor: Any = ray.remote(Coordinator)
         try:
-            self._coordinator = ray.remote(Coordinator).options(**options).remote(settings)
+            self._coordinator = actor.options(**options).remote(settings)
         except ValueError as error:
             raise Busy(f"tier {name!r}: {error}") from None
         self._shape = (hosts, group)
