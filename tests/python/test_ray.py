@@ -98,7 +98,7 @@ class TierTest(unittest.TestCase):
         self.assertEqual(got["batch_size"], len(wanted.seeds))
 
     def check_epoch(self, batches, epoch, workers=2, first_step=0):
-        """Of one rank: every batch is that of its share, bit by bit, in the order of use, and every example is used once."""
+        """One rank's epoch: every batch is that of its share, bit by bit, in the order of use, and every example is used once."""
         wanted = [batch for piece in self.wanted(epoch, workers) for batch in piece]
         seeds = np.concatenate([batch.seeds for batch in wanted])
         self.assertEqual(sorted(seeds.tolist()), self.examples)

@@ -26,7 +26,7 @@ TRAINERS, EPOCHS, NAME = 2, 4, "example"
 
 
 def prepared(path: Path, folder: Path) -> Any:
-    """Of the database at the path, beside which there are copies by links: one for each of two workers."""
+    """Plans of the database at the path, published as copies by links: one for each of two workers."""
     return quarry.ray.prepare(path, folder / "copies", copies=2, shares=4, epochs=2, fanouts=[10, 5], batch_size=64)
 
 

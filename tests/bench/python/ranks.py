@@ -71,7 +71,7 @@ def one_trainer(db: Any, ranks: int, fanouts: list[int], batch: int) -> list[flo
 
 
 def gradients(model: GraphSAGE, data: Any | None, step_seeds: int, ranks: int) -> float:
-    """Of one rank, scaled so that their average over the ranks is that of the step's mean loss; its part of that loss."""
+    """Gradients of one rank, scaled so that their average over the ranks is that of the step's mean loss; its part of that loss."""
     model.zero_grad()
     if data is None:
         for weight in model.parameters():
@@ -115,7 +115,7 @@ def by_hand(folder: Path, ranks: int, fanouts: list[int], batch: int) -> dict[st
 
 
 def bytes_read(loader: Loader) -> int:
-    """Of its epoch, by the engine's counters."""
+    """Bytes of its epoch, by the engine's counters."""
     counts = loader.stats()
     return int(counts["feature_bytes_read"] + counts["topology_bytes_read"])
 

@@ -141,7 +141,7 @@ class Ledger:
         return all(self._state[number] in (_MADE, _USED) for number in self._numbers(step))
 
     def seeds(self, step: int) -> int:
-        """Of all its mini-batches together, once it is ready."""
+        """How many seeds all its mini-batches have together, once it is ready."""
         return sum(self._seeds[number] for number in self._numbers(step))
 
     def release(self, step: int, rank: int) -> int | None:
