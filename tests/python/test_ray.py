@@ -36,6 +36,9 @@ class TierTest(unittest.TestCase):
         import quarry.ray
 
         cls.ray = ray
+        cls.folder = Path(tempfile.mkdtemp(prefix="quarry-ray-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.variables(QUARRY_TEST_CLUSTER=str(cls.folder))  # by which this cluster's processes are known
         if _MOTO:
             cls.start_store()  # before the nodes, whose processes have its address of them
         node = {"num_cpus": 2, "object_store_memory": 80 << 20, "include_dashboard": False}
@@ -45,8 +48,6 @@ class TierTest(unittest.TestCase):
         cls.other = cls.cluster.add_node(**node, resources={"other": 4})
         ray.init(address=cls.cluster.address, log_to_driver=False, logging_level="ERROR")
         cls.addClassCleanup(ray.shutdown)
-        cls.folder = Path(tempfile.mkdtemp(prefix="quarry-ray-"))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.graph = arrays()
         cls.source = cls.folder / "graph.db"
         quarry.import_(cls.source, **cls.graph, progress=False)
@@ -67,9 +68,13 @@ class TierTest(unittest.TestCase):
         store = subprocess.Popen([sys.executable, _STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         cls.addClassCleanup(lambda: (store.communicate(), store.wait()))
         cls.endpoint = f"http://127.0.0.1:{store.stdout.readline().strip()}"
-        keys = mock.patch.dict(os.environ, AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_REGION="us-east-1", AWS_ENDPOINT_URL_S3=cls.endpoint)
-        keys.start()
-        cls.addClassCleanup(keys.stop)
+        cls.variables(AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_REGION="us-east-1", AWS_ENDPOINT_URL_S3=cls.endpoint)
+
+    @classmethod
+    def variables(cls, **values):
+        patch = mock.patch.dict(os.environ, **values)
+        patch.start()
+        cls.addClassCleanup(patch.stop)
 
     def tier(self, **options):
         tier = quarry.ray.BatchTier(self.prepared, **{"workers": 2, "memory": "128MiB", "cpus": 0.5, "seed": 3, **options})
@@ -213,6 +218,33 @@ class TierTest(unittest.TestCase):
                 for batch in got:
                     np.testing.assert_array_equal(batch["x"], self.graph["features"][batch["n_id"]])
             tier.close()
+
+    def starting(self):
+        """Processes of this cluster's workers that open their database, by the titles that Ray gives them."""
+        found = []
+        for process in Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(b"ray::Worker.hello"):
+                    if f"QUARRY_TEST_CLUSTER={self.folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                        found.append(int(process.name))
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def test_a_worker_that_is_killed_while_it_starts_is_replaced(self):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as beside:
+            with quarry.open(self.folder / "copies/0", memory="64MiB"):  # so that it waits
+                made = beside.submit(self.tier, workers=1)
+                while not (found := self.starting()):
+                    self.assertFalse(made.done())
+                os.kill(found[0], signal.SIGKILL)
+                while self.starting() in ([], found):  # until another has its place
+                    self.assertFalse(made.done())
+            tier = made.result()
+        self.assertEqual(tier.stats()["replaced"], 1)
+        self.check_epoch(self.epoch_of(tier, 0), 0, workers=1)
 
     def test_groups_that_are_lost_with_their_host_are_made_again(self):
         tier = self.tier(workers=1, ahead=4, resources={"other": 1})
