@@ -1,8 +1,9 @@
 """Mini-batches made by workers of a Ray cluster, trained on by torchrun: `cluster.py [DB]`. Without a database, on a small
 graph made here.
 
-Plans two epochs (by the command named by QUARRY_BINARY, or on the PATH), publishes them as a folder that all workers see (on several machines: s3://...), starts two preparation
-workers, and two trainers of one host by torchrun. ray_train.py has the trainers as Ray Train starts them.
+Plans two epochs (by the command named by QUARRY_BINARY, or on the PATH), publishes them as a folder that all workers see
+(on several machines: s3://...), starts two preparation workers, and two trainers of one host by torchrun. ray_train.py has
+the trainers as Ray Train starts them.
 """
 
 import os
