@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "client/python"
 NEEDED = ["nanobind>=3.0", "nanobind-backend>=1.0", "numpy>=2.1"]
 READERS = ["pandas", "pyarrow", "polars", "duckdb"]  # of SQL results; tests of one that is not there are skipped
-WITH_TORCH = ["torch", "torch_geometric>=2.5", "mypy", *READERS]
+WITH_TORCH = ["torch", "torch_geometric>=2.5", "mypy", "ray[train]", "moto[server]>=5.2.5", *READERS]  # tests of the last but READERS are skipped, too, without
 
 
 def skip(why: str) -> None:

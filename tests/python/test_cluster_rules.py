@@ -1,5 +1,6 @@
 """What quarry.ray decides without Ray: who makes which batches, groups of batches, and the division of cores."""
 
+import importlib.util
 import itertools
 import random
 import unittest
@@ -83,7 +84,7 @@ class ScheduleTest(unittest.TestCase):
                 pieces = pieces_of(batches, of_workers, group)
                 self.assertEqual([piece.number for piece in pieces], list(range(len(pieces))))
                 self.assertEqual(
-                    sorted((piece.share, batch) for piece in pieces for batch in range(piece.first, piece.first + piece.count)),
+                    sorted((piece.share, batch) for piece in pieces for batch in range(piece.first, piece.first + piece.batches)),
                     [(share, batch) for share in range(shares) for batch in range(batches[share])],
                 )
                 for worker, its in enumerate(of_workers):  # each reads a share front to back, one after the other
@@ -180,6 +181,40 @@ class GroupsTest(DatabaseTest):
                     self.assertEqual(sum(got.num_sampled_nodes), len(batch.nodes))
                     hop_of = np.searchsorted(batch.hop_offsets, np.arange(len(batch.nodes)), side="right")
                     self.assertEqual(got.num_sampled_edges, [sum(hop_of[node] == hop for _, node in edges) for hop in range(2)])
+
+    @unittest.skipUnless(importlib.util.find_spec("torch_geometric") is not None, "torch and torch_geometric are not there")
+    def test_gradients_of_grouped_batches_are_those_of_a_loaders_bit_by_bit(self):
+        import torch
+        import torch.nn.functional as F
+        from torch_geometric.data import Data
+        from torch_geometric.nn import SAGEConv
+
+        from quarry.pyg import Loader
+
+        self.db.plan([4, 3], 32, name="own", progress=False)
+        with self.db.stream([4, 3], 32, layout="own") as stream:
+            batches = list(stream.epoch("train", ordered=True))
+        group = pack(batches)
+        self.assertLess(len(group.ids), sum(len(batch.nodes) for batch in batches))
+        torch.manual_seed(1)
+        layers = torch.nn.ModuleList([SAGEConv(16, 8), SAGEConv(8, 4)])
+
+        def gradients(data):
+            layers.zero_grad()
+            out = layers[1](F.relu(layers[0](data.x, data.edge_index)), data.edge_index)[: data.batch_size]
+            F.cross_entropy(out, data.y).backward()
+            return [weight.grad.clone() for weight in layers.parameters()]
+
+        loaded = list(Loader(self.db, [4, 3], 32, "train", shuffle=True, plan="own"))
+        self.assertEqual(len(loaded), len(batches))
+        for member, data in enumerate(loaded):
+            arrays = unpacked(group, member)
+            mine = Data(**{name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in arrays.items()})
+            for name in ("x", "edge_index", "n_id", "y"):
+                self.assertTrue(torch.equal(mine[name], data[name]), name)
+            for name in ("batch_size", "num_sampled_nodes", "num_sampled_edges"):
+                self.assertEqual(mine[name], data[name], name)
+            self.assertTrue(all(map(torch.equal, gradients(mine), gradients(data))))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _SETS = Path(__file__).resolve().parents[3] / "shared/data"
 _TORCH = importlib.util.find_spec("torch_geometric") is not None
 _ARGUMENTS = {"out_of_core.py": ["--nodes", "250000", "--epochs", "2"]}
 # What the package's own modules import when they are used.
-_NEED = {"quarry.pyg": "torch_geometric", "quarry.torch": "torch", "quarry.graphbolt": "dgl"}
+_NEED = {"quarry.pyg": "torch_geometric", "quarry.torch": "torch", "quarry.graphbolt": "dgl", "quarry.ray": "ray", "ray.train": "pyarrow"}
 
 
 def missing(text: str) -> str | None:

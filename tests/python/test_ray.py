@@ -4,16 +4,21 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import unittest
-from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 import quarry
+from quarry.ray._schedule import pieces_of, shares_of_workers
 from small_graph import BINARY, arrays
 
+_MOTO = all(map(importlib.util.find_spec, ("moto", "boto3", "flask")))
+_STORE = Path(__file__).resolve().parents[1] / "objects/moto_store.py"
 _RAY = importlib.util.find_spec("ray") is not None
 FANOUTS, BATCH, SHARES, EPOCHS = [4, 3], 16, 4, 2
 
@@ -31,20 +36,23 @@ class TierTest(unittest.TestCase):
         import quarry.ray
 
         cls.ray = ray
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        cls.folder = Path(tempfile.mkdtemp(prefix="quarry-ray-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.variables(QUARRY_TEST_CLUSTER=str(cls.folder))  # by which this cluster's processes are known
+        if _MOTO:
+            cls.start_store()  # before the nodes, whose processes have its address of them
         node = {"num_cpus": 2, "object_store_memory": 80 << 20, "include_dashboard": False}
-        cls.cluster = Cluster(initialize_head=True, head_node_args=node)
+        # Groups are small here: kept where they are made, as large ones are, and lost with that node.
+        cls.cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": {"max_direct_call_object_size": 0}})
         cls.addClassCleanup(cls.cluster.shutdown)
         cls.other = cls.cluster.add_node(**node, resources={"other": 4})
         ray.init(address=cls.cluster.address, log_to_driver=False, logging_level="ERROR")
         cls.addClassCleanup(ray.shutdown)
-        cls.folder = Path(tempfile.mkdtemp(prefix="quarry-ray-"))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.graph = arrays()
         cls.source = cls.folder / "graph.db"
         quarry.import_(cls.source, **cls.graph, progress=False)
         cls.plan = dict(shares=SHARES, fanouts=FANOUTS, batch_size=BATCH, epochs=EPOCHS, cpus=0.5)
-        cls.prepared = quarry.ray.prepare(cls.source, cls.folder / "copies", copies=3, by="partition", parts=8, method="random", **cls.plan)
+        cls.prepared = quarry.ray.prepare(cls.source, cls.folder / "copies", copies=2, by="partition", parts=8, method="random", **cls.plan)
         # What each share of each epoch holds, from the layouts themselves.
         cls.shares = {}
         with quarry.open(cls.folder / "copies/0", memory="256MiB") as db:
@@ -54,6 +62,19 @@ class TierTest(unittest.TestCase):
                         cls.shares[epoch, share] = list(stream.epoch("train", ordered=True))
         labels, train = cls.graph["labels"], cls.graph["train"]
         cls.examples = sorted(train[labels[train] >= 0].tolist())
+
+    @classmethod
+    def start_store(cls):
+        store = subprocess.Popen([sys.executable, _STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        cls.addClassCleanup(lambda: (store.communicate(), store.wait()))
+        cls.endpoint = f"http://127.0.0.1:{store.stdout.readline().strip()}"
+        cls.variables(AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_REGION="us-east-1", AWS_ENDPOINT_URL_S3=cls.endpoint)
+
+    @classmethod
+    def variables(cls, **values):
+        patch = mock.patch.dict(os.environ, **values)
+        patch.start()
+        cls.addClassCleanup(patch.stop)
 
     def tier(self, **options):
         tier = quarry.ray.BatchTier(self.prepared, **{"workers": 2, "memory": "128MiB", "cpus": 0.5, "seed": 3, **options})
@@ -68,28 +89,27 @@ class TierTest(unittest.TestCase):
             got.append(batch)
         return got
 
-    def check_epoch(self, batches, epoch):
-        """Every example once, and every batch that of its share, bit by bit."""
-        planned = {tuple(batch.seeds.tolist()): batch for share in range(SHARES) for batch in self.shares[epoch % EPOCHS, share]}
-        seeds = Counter()
-        for batch in batches:
-            mine = batch["n_id"][: batch["batch_size"]]
-            seeds.update(mine.tolist())
-            if len(mine) == 0:
-                continue
-            wanted = planned.pop(tuple(mine.tolist()))
-            np.testing.assert_array_equal(batch["n_id"], wanted.nodes)
-            np.testing.assert_array_equal(batch["x"], wanted.x)
-            np.testing.assert_array_equal(batch["y"], wanted.labels)
-            np.testing.assert_array_equal(batch["edge_index"][0], wanted.indices)
-        self.assertEqual(sorted(seeds.elements()), self.examples)
-        self.assertEqual(planned, {})
+    def wanted(self, epoch, workers, group=1):
+        """The batches of an epoch in the order of use, piece by piece, by the shares' own layouts."""
+        shares = [self.shares[epoch % EPOCHS, share] for share in range(SHARES)]
+        pieces = pieces_of(list(map(len, shares)), shares_of_workers(SHARES, workers, 3, epoch), group)
+        return [shares[piece.share][piece.first : piece.first + piece.batches] for piece in pieces]
 
-    def assert_equal_epochs(self, one, other):
-        self.assertEqual(len(one), len(other))
-        for mine, its in zip(one, other):
-            for name in ("n_id", "x", "y", "edge_index"):
-                np.testing.assert_array_equal(mine[name], its[name])
+    def check_batch(self, got, wanted):
+        np.testing.assert_array_equal(got["n_id"], wanted.nodes)
+        np.testing.assert_array_equal(got["x"], wanted.x)
+        np.testing.assert_array_equal(got["y"], wanted.labels)
+        np.testing.assert_array_equal(got["edge_index"][0], wanted.indices)
+        self.assertEqual(got["batch_size"], len(wanted.seeds))
+
+    def check_epoch(self, batches, epoch, workers=2, first_step=0):
+        """One rank's epoch: every batch is that of its share, bit by bit, in the order of use, and every example is used once."""
+        wanted = [batch for piece in self.wanted(epoch, workers) for batch in piece]
+        seeds = np.concatenate([batch.seeds for batch in wanted])
+        self.assertEqual(sorted(seeds.tolist()), self.examples)
+        self.assertEqual(len(batches), len(wanted) - first_step)
+        for got, its in zip(batches, wanted[first_step:]):
+            self.check_batch(got, its)
 
     def test_every_example_is_used_once_an_epoch_in_an_order_that_is_repeated(self):
         tier = self.tier()
@@ -97,12 +117,9 @@ class TierTest(unittest.TestCase):
         for epoch, batches in enumerate(epochs):
             self.check_epoch(batches, epoch)
         self.assertNotEqual([batch["n_id"].tolist() for batch in epochs[0]], [batch["n_id"].tolist() for batch in epochs[1]])
-        self.assert_equal_epochs(epochs[1], self.epoch_of(tier, 1))
-        self.assert_equal_epochs(epochs[1][3:], self.epoch_of(tier, 1, first_step=3))
+        self.check_epoch(self.epoch_of(tier, 1, first_step=3), 1, first_step=3)
         stats = tier.stats()
         self.assertEqual(stats["rows_sent"], stats["rows_of_batches"])  # of groups of one
-        tier.close()
-        self.assert_equal_epochs(epochs[0], self.epoch_of(self.tier(), 0))  # another tier
 
     def test_groups_send_rows_of_the_union_once(self):
         """Two hosts with two trainers each, as threads that step together."""
@@ -111,16 +128,24 @@ class TierTest(unittest.TestCase):
         tier = self.tier(workers=2, hosts=2, group=2)
         with ThreadPoolExecutor(4) as ranks:
             got = list(ranks.map(lambda rank: self.epoch_of(tier, 0, rank), range(4)))
-        self.check_epoch([batch for batches in got for batch in batches], 0)
-        self.assertEqual(len(set(map(len, got))), 1)
+        groups = self.wanted(0, workers=2, group=2)
+        self.assertEqual(set(map(len, got)), {-(-len(groups) // 2)})
         rows = sent = 0
         for step in range(len(got[0])):
             members = [got[rank][step] for rank in range(4)]
             self.assertEqual({batch["step_seeds"] for batch in members}, {sum(batch["batch_size"] for batch in members)})
             for host in (0, 1):
-                ids = [batch["n_id"] for batch in members[2 * host : 2 * host + 2]]
-                rows += sum(map(len, ids))
-                sent += len(np.unique(np.concatenate(ids)))
+                group = groups[2 * step + host] if 2 * step + host < len(groups) else []
+                for member in range(2):
+                    batch = members[2 * host + member]
+                    if member < len(group):
+                        self.check_batch(batch, group[member])
+                    else:
+                        self.assertEqual((batch["batch_size"], batch["x"].shape), (0, (0, self.graph["features"].shape[1])))
+                if group:
+                    ids = [batch.nodes for batch in group]
+                    rows += sum(map(len, ids))
+                    sent += len(np.unique(np.concatenate(ids)))
         stats = tier.stats()
         self.assertEqual((stats["rows_of_batches"], stats["rows_sent"]), (rows, sent))
         self.assertEqual(stats["feature_bytes_sent"], sent * self.graph["features"].shape[1] * 4)
@@ -129,8 +154,8 @@ class TierTest(unittest.TestCase):
     def test_workers_that_are_killed_in_every_state_change_nothing(self):
         """Idle before the epoch, at making (held by SIGSTOP, so that it cannot end first), with groups that are made and not
         taken, with groups that are taken, the one in its place too, and when all is made."""
-        wanted = self.epoch_of(self.tier(), 0)
         tier = self.tier()
+        steps = len(self.wanted(0, workers=2))
 
         def worker(number):
             return tier.status()["workers"][number]
@@ -153,7 +178,7 @@ class TierTest(unittest.TestCase):
             if step == 1:  # all that it may make is made, and none of it is taken but this step's
                 until(lambda: worker(1)["made"] == 2 and worker(1)["asked"] == 0)
                 seen.append("made")
-                kill(1)
+                os.kill(worker(1)["pid"], signal.SIGKILL)  # found by the next call, once this step is released
             elif step == 3:
                 until(lambda: worker(0)["made"] == 2)
                 os.kill(worker(0)["pid"], signal.SIGSTOP)
@@ -164,18 +189,102 @@ class TierTest(unittest.TestCase):
                 kill(0)
                 until(lambda: worker(0)["pid"] is not None)
                 seen.append("again")
-                kill(0)
-            elif step == len(wanted) - 1:
+                os.kill(worker(0)["pid"], signal.SIGKILL)
+            elif step == steps - 1:
                 until(lambda: all(one["asked"] == one["waiting"] == 0 for one in tier.status()["workers"]))
                 seen.append("drained")
                 os.kill(worker(1)["pid"], signal.SIGKILL)
 
         got = self.epoch_of(tier, 0, between=between)
         self.assertEqual(seen, ["made", "stopped", "making", "again", "drained"])
-        self.assert_equal_epochs(got, wanted)
         self.check_epoch(got, 0)
         self.check_epoch(self.epoch_of(tier, 1), 1)
         self.assertGreaterEqual(tier.stats()["replaced"], 4)
+
+    @unittest.skipUnless(_MOTO, "moto is not there")
+    def test_an_object_store_is_where_plans_come_from_and_go_to(self):
+        import boto3
+
+        boto3.client("s3", endpoint_url=self.endpoint).create_bucket(Bucket="bucket")
+        source = self.folder / "stored.db"
+        quarry.import_(source, **self.graph, progress=False)
+        published = quarry.ray.prepare(source, "s3://bucket/a.db", **self.plan)
+        again = quarry.ray.prepare("s3://bucket/a.db", "s3://bucket/b.db", **{**self.plan, "epochs": 1}, name="again", by="partition", parts=8, method="random")
+        for prepared, epochs in ((published, EPOCHS), (again, 1)):
+            tier = quarry.ray.BatchTier(prepared, workers=2, memory="256MiB", cpus=0.5)
+            for epoch in range(epochs):
+                got = self.epoch_of(tier, epoch)
+                self.assertEqual(sorted(np.concatenate([batch["n_id"][: batch["batch_size"]] for batch in got]).tolist()), self.examples)
+                for batch in got:
+                    np.testing.assert_array_equal(batch["x"], self.graph["features"][batch["n_id"]])
+            tier.close()
+
+    def starting(self):
+        """Processes of this cluster's workers that open their database, by the titles that Ray gives them."""
+        found = []
+        for process in Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(b"ray::Worker.hello"):
+                    if f"QUARRY_TEST_CLUSTER={self.folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                        found.append(int(process.name))
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def test_a_worker_that_is_killed_while_it_starts_is_replaced(self):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as beside:
+            with quarry.open(self.folder / "copies/0", memory="64MiB"):  # so that it waits
+                made = beside.submit(self.tier, workers=1)
+                while not (found := self.starting()):
+                    self.assertFalse(made.done())
+                os.kill(found[0], signal.SIGKILL)
+                while self.starting() in ([], found):  # until another has its place
+                    self.assertFalse(made.done())
+            tier = made.result()
+        self.assertEqual(tier.stats()["replaced"], 1)
+        self.check_epoch(self.epoch_of(tier, 0), 0, workers=1)
+
+    def test_groups_that_are_lost_with_their_host_are_made_again(self):
+        tier = self.tier(workers=1, ahead=4, resources={"other": 1})
+
+        def between(step):
+            if step == 2:
+                while tier.status()["workers"][0]["made"] < 4:  # this step's, which this process has, and three more
+                    pass
+                type(self).cluster.remove_node(type(self).other, allow_graceful=False)
+                type(self).other = self.cluster.add_node(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, resources={"other": 4})
+
+        got = self.epoch_of(tier, 0, between=between)
+        self.check_epoch(got, 0, workers=1)
+        self.assertGreaterEqual(tier.stats()["replaced"], 1)
+        self.assertGreater(tier.stats()["batches"], len(got))  # those that were lost were made twice
+
+    def test_what_cannot_be_is_refused_by_its_words(self):
+        ray = quarry.ray
+        for call, error, words in (
+            (lambda: self.tier(workers=5), quarry.UsageError, "5 workers for 4 shares"),
+            (lambda: self.tier(group=0), quarry.UsageError, "group 0: 1 at least"),
+            (lambda: ray.prepare(self.source, "s3://b/p", copies=2, **self.plan), quarry.UsageError, "needs no copies"),
+            (lambda: ray.prepare(self.source, self.folder / "x", **self.plan), quarry.UsageError, "needs copies="),
+            (lambda: ray.prepare(self.source, self.folder / "copies", copies=1, **self.plan), quarry.AlreadyExists, "is there already"),
+            (lambda: ray.prepare(self.folder / "none.db", self.folder / "x", copies=1, **self.plan), quarry.Error, "none.db"),
+            (lambda: ray.BatchTier(self.prepared._replace(name="other"), workers=1, memory="128MiB", cpus=0.5), quarry.NotFound, "no layout 'other-e0-0of4'"),
+            (lambda: self.tier(workers=1, cpus=64, start_seconds=1), quarry.TimedOut, "0 of 1 preparation workers started within 1 s"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(error, words):
+                call()
+        tier = self.tier(workers=1, name="named")
+        with self.assertRaisesRegex(quarry.Busy, "'named'"):
+            self.tier(workers=1, name="named")
+        with self.assertRaisesRegex(quarry.UsageError, "rank 1: there are 1"):
+            tier.batches(0, 1)
+        begun = iter(tier.batches(0, arrays=True))
+        next(begun)
+        self.check_epoch(self.epoch_of(quarry.ray.BatchTier.connect("named"), 0), 0, workers=1)  # begun anew
+        with self.assertRaisesRegex(quarry.UsageError, "begun anew"):
+            list(begun)
 
 
 if __name__ == "__main__":

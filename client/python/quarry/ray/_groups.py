@@ -32,7 +32,7 @@ class Group(NamedTuple):
 def pack(batches: Sequence[Batch]) -> Group:
     """The group of these batches, which have features."""
     ids, first, slots = np.unique(np.concatenate([batch.nodes for batch in batches]), return_index=True, return_inverse=True)
-    slots = slots.reshape(-1).astype(np.int32)
+    places: npt.NDArray[np.int32] = slots.reshape(-1).astype(np.int32)
     parts = [batch.x for batch in batches]
     rows = np.empty((len(ids), parts[0].shape[1] if parts[0] is not None else 0), np.float32)
     members, offset = [], 0
@@ -41,7 +41,7 @@ def pack(batches: Sequence[Batch]) -> Group:
         if part is not None:
             mine = (first >= offset) & (first < end)  # rows that no batch before this one has
             rows[mine] = part[first[mine] - offset]
-        members.append(Member(slots[offset:end].copy(), batch.hop_offsets, batch.indptr, batch.indices, batch.labels))
+        members.append(Member(places[offset:end].copy(), batch.hop_offsets, batch.indptr, batch.indices, batch.labels))
         offset = end
     return Group(ids, rows, members)
 

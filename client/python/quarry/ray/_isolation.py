@@ -43,10 +43,10 @@ class Division(NamedTuple):
 
 def divide(stages: Sequence[Stage], pools: Mapping[str, int]) -> Division:
     """The division of whole units of each pool that minimises the seconds of the slowest stage; each stage of a pool has one
-    unit at least. Pools do not depend on each other. Within one, every further unit goes to the stage that is the slowest
-    until then: no division with that stage's present share can be better than the present one, as its seconds only fall by a
-    unit of its own, so that giving it one loses nothing, and by induction the last division is an optimum. Of stages that
-    are equally slow the later one is given it. A pure function. `UsageError` names the stage or pool that cannot be."""
+    unit at least. Pools do not depend on each other. Within one, each further unit goes to the stage that is the slowest so
+    far, the later one of two that are equally slow. That is an optimum: seconds of a stage only fall as its share grows, so
+    whatever is faster than the division so far gives the slowest stage more than it has, and a unit for it is never wrong.
+    A pure function. `UsageError` names the stage or pool that cannot be."""
     if not stages:
         raise UsageError("there are no stages to divide anything among")
     names = [stage.name for stage in stages]

@@ -22,13 +22,13 @@ def share_name(name: str, epoch: int, share: int, shares: int) -> str:
 
 
 class Piece(NamedTuple):
-    """Mini-batches [first, first + count) of a share: what one worker makes at a time, for the trainers of one host."""
+    """Mini-batches [first, first + batches) of a share: what one worker makes at a time, for the trainers of one host."""
 
     number: int  # in the order of use
     worker: int
     share: int
     first: int
-    count: int
+    batches: int
 
 
 def shares_of_workers(shares: int, workers: int, seed: int, epoch: int) -> list[list[int]]:
@@ -141,7 +141,7 @@ class Ledger:
         return all(self._state[number] in (_MADE, _USED) for number in self._numbers(step))
 
     def seeds(self, step: int) -> int:
-        """Of all its mini-batches together, once it is ready."""
+        """How many seeds all its mini-batches have together, once it is ready."""
         return sum(self._seeds[number] for number in self._numbers(step))
 
     def release(self, step: int, rank: int) -> int | None:

@@ -177,7 +177,7 @@ class Coordinator:
             return
         for worker, actor in enumerate(self._workers):
             for piece, attempt in self._ledger.ask(worker):
-                told, group = actor.make.options(num_returns=2).remote(self._epoch, piece.share, piece.first, piece.count)
+                told, group = actor.make.options(num_returns=2).remote(self._epoch, piece.share, piece.first, piece.batches)
                 self._spawn(self._receive(worker, self._life[worker], self._token, piece.number, attempt, told, group))
 
     async def _hear(self, worker: int, life: int, hello: Any) -> None:
@@ -248,7 +248,8 @@ class Coordinator:
 
 
 def _of_cluster() -> str:
-    return ", ".join(f"{name} {count:g}" for name, count in sorted(ray.available_resources().items()) if not name.startswith(("node:", "object_store", "memory"))) or "nothing free"
+    available: Any = ray.available_resources
+    return ", ".join(f"{name} {count:g}" for name, count in sorted(available().items()) if not name.startswith(("node:", "object_store", "memory"))) or "nothing free"
 
 
 class BatchTier:
@@ -294,8 +295,9 @@ class BatchTier:
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1000}
         if name is not None:
             options.update(name=name, namespace=_NAMESPACE, lifetime="detached")
+        actor: Any = ray.remote(Coordinator)
         try:
-            self._coordinator = ray.remote(Coordinator).options(**options).remote(settings)
+            self._coordinator = actor.options(**options).remote(settings)
         except ValueError as error:
             raise Busy(f"tier {name!r}: {error}") from None
         self._shape = (hosts, group)
@@ -311,6 +313,11 @@ class BatchTier:
         """The tier of this name, which another process of the cluster made: ray.init(address=...) comes first."""
         coordinator = ray.get_actor(name, _NAMESPACE)
         return _tier(coordinator, *_get(coordinator.known.remote()))
+
+    @property
+    def dim(self) -> int:
+        """Columns of a batch's x."""
+        return int(self._told["dim"])
 
     def batches(self, epoch: int, rank: int = 0, *, first_step: int = 0, arrays: bool = False) -> Batches:
         """The mini-batches of an epoch for one rank, from a step on; all ranks ask for the same. `arrays`: as dicts of NumPy
