@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "source_tiles.h"
+
 namespace quarry {
 namespace {
 
@@ -39,20 +41,6 @@ Status GatLayer::Resize(const LayerInput& input) {
   return partial_weights_.Resize(CeilDiv(input.source_rows, kPieceRows), 2 * width);
 }
 
-template <typename Work>
-void GatLayer::ForEachTile(const LayerInput& input, const Work& work) {
-  const uint32_t tile_rows = TileRows(in());
-  for (uint32_t begin = 0; begin < input.source_rows; begin += tile_rows) {
-    const uint32_t end = std::min(input.source_rows, begin + tile_rows);
-    work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
-      float* const rows = tile_.row(first - begin);
-      DecodeRows(input.sources, input.norm, first, last, rows);
-      DropRows(in(), input.mask, first, last, rows);
-    });
-    work(begin, end, tile_.Rows(0, end - begin));
-  }
-}
-
 AttentionBlock GatLayer::BlockOf(const LayerInput& input) {
   return {.indptr = input.indptr.data(),
           .indices = input.indices.data(),
@@ -68,7 +56,7 @@ AttentionBlock GatLayer::BlockOf(const LayerInput& input) {
 }
 
 void GatLayer::Forward(const LayerInput& input, const torch::Tensor& output) {
-  ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+  ForEachSourceTile(work_, input, in(), tile_, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
     work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
   });
   const float* const left = Span(left_.value).data();
@@ -107,32 +95,7 @@ void GatLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
   left_.gradient.copy_(scored[0]);
   right_.gradient.copy_(scored[1]);
   // z has become its gradient.
-  weight_.gradient.zero_();
-  const torch::Tensor transposed_weight = weight_.value.t();
-  ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
-    const torch::Tensor z_gradient = z_.Rows(begin, end);
-    work_.MultiplyAdd(tile.t(), z_gradient, weight_.gradient, LayerWork::kWeightRows);
-    if (sources == nullptr) return;
-    work_.Multiply(z_gradient, transposed_weight, tile, LayerWork::kProductRows);
-    StoreSources(input, begin, end, tile.data_ptr<float>(), *sources);
-  });
-}
-
-void GatLayer::StoreSources(const LayerInput& input, uint32_t begin, uint32_t end, float* gradients,
-                            const SourceGradients& sources) {
-  work_.ForRows(begin, end, [&](uint32_t first, uint32_t last) {
-    float* const rows = gradients + uint64_t{first - begin} * in();
-    if (!input.first) {
-      float* const outputs = sources.rows + uint64_t{first} * in();
-      BackwardElu(in(), sources.mask, first, last, outputs, rows);
-      std::memcpy(outputs, rows, uint64_t{last - first} * in() * sizeof(float));
-      return;
-    }
-    for (uint32_t u = first; u < last; u++) {
-      std::memcpy(sources.rows + uint64_t{sources.slots[u]} * in(), rows + uint64_t{u - first} * in(),
-                  in() * sizeof(float));
-    }
-  });
+  BackwardSourceTiles(work_, input, in(), tile_, z_, weight_, sources);
 }
 
 uint64_t GatLayer::activation_bytes() const {

@@ -41,14 +41,8 @@ class GatLayer final : public Layer {
   uint64_t activation_bytes() const override;
 
  private:
-  // Runs work(begin, end, rows) over tiles of the sources, decoded if they are the first layer's. What the rows become is
-  // for the work to say.
-  template <typename Work>
-  void ForEachTile(const LayerInput& input, const Work& work);
   AttentionBlock BlockOf(const LayerInput& input);
   AttentionForm graph_form() const { return {heads_, head_dim_, averages_}; }
-  void StoreSources(const LayerInput& input, uint32_t begin, uint32_t end, float* gradients,
-                    const SourceGradients& sources);
 
   LayerWork& work_;
   const uint32_t heads_, head_dim_;

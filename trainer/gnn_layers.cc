@@ -16,6 +16,7 @@
 #include "quarry/base/random.h"
 #include "quarry/trainer/aggregate.h"
 #include "resize_void.h"
+#include "rgat_layer.h"
 #include "rgcn_layer.h"
 #include "state_bytes.h"
 
@@ -48,6 +49,9 @@ std::unique_ptr<Layer> MakeLayer(LayerWork& work, const GnnLayersOptions& option
       return std::make_unique<GinLayer>(work, in, out, rng);
     case GnnKind::kRgcn:
       return std::make_unique<RgcnLayer>(work, options.kind_count, spec.bases, in, out, rng);
+    case GnnKind::kRgat:
+      return std::make_unique<RgatLayer>(work, options.kind_count, spec.bases, spec.heads, last, in, out,
+                                         rng);
     case GnnKind::kGcn:
       return std::make_unique<GatheredLayer>(
           work, Gathering{spec.weighs_messages() ? Aggregator::kSum : Aggregator::kMean, false}, in, out,
@@ -323,7 +327,7 @@ class GnnLayersImpl final : public GnnLayers {
       return;
     }
     float* const values = output.data_ptr<float>();
-    const auto activate = options_.spec.model == GnnKind::kGat ? ActivateEluRows : ActivateRows;
+    const auto activate = options_.spec.has_heads() ? ActivateEluRows : ActivateRows;
     work_.ForRows(0, static_cast<uint32_t>(output.size(0)), [&](uint32_t begin, uint32_t end) {
       activate(Span(layer.bias().value), mask, begin, end, values + uint64_t{begin} * layer.out());
     });

@@ -4,6 +4,7 @@
 
 #include "graph_kernels.h"
 #include "quarry/base/units.h"
+#include "rgat_layer.h"
 #include "tiles.h"
 
 namespace quarry {
@@ -49,6 +50,27 @@ uint64_t AttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
          2 * GrownBytes(members * heads) + VectorBytes(layer.sources + 2 * layer.edges + layer.rows);
 }
 
+RelationHeads HeadsOf(const ModelSpec& spec, const LayerBounds& layer) {
+  return {.bases = spec.bases,
+          .heads = spec.heads,
+          .head_dim = layer.last ? layer.out : layer.out / spec.heads,
+          .averages = layer.last};
+}
+
+// As RgatLayer::Resize has it, with the transposed block and its edges, and the kinds of all edges.
+uint64_t KindedAttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
+  const RelationHeads heads = HeadsOf(spec, layer);
+  const uint64_t members = layer.edges + layer.rows;
+  const uint64_t tile = std::min(layer.sources, uint64_t{TileRows(layer.in)});
+  return GrownBytes(tile * layer.in) + GrownBytes(layer.sources * heads.z_width()) +
+         2 * GrownBytes(layer.rows * heads.scores()) + GrownBytes(layer.sources * heads.scores()) +
+         2 * GrownBytes(members * heads.heads) +
+         GrownBytes(CeilDiv(layer.sources, RgatLayer::kPieceSources) * 2 * heads.width()) +
+         GrownBytes(CeilDiv(layer.rows, kKindPieceRows) * (uint64_t{layer.kinds} + 1) * heads.bases) +
+         VectorBytes(layer.sources + 2 * layer.edges + layer.rows) +
+         (layer.first ? VectorBytes(layer.edges) : 0);
+}
+
 // What is gathered, gradients of coefficients by piece, the transposed block with its edges, and the kinds of all edges,
 // which are as many as those of the first layer.
 uint64_t RelationBytes(const ModelSpec& spec, const LayerBounds& layer) {
@@ -65,11 +87,17 @@ uint64_t LayerParameters(const ModelSpec& spec, const LayerBounds& layer) {
   if (spec.model == GnnKind::kRgcn) {
     return (GatheredWidth(spec, layer) + 1) * layer.out + uint64_t{layer.kinds} * spec.bases;
   }
+  if (spec.model == GnnKind::kRgat) {
+    const RelationHeads heads = HeadsOf(spec, layer);
+    return uint64_t{layer.in} * heads.z_width() + 2 * uint64_t{heads.width()} +
+           (uint64_t{layer.kinds} + 1) * heads.bases + layer.out;
+  }
   const uint64_t gathered = (GatheredWidth(spec, layer) + 1) * layer.out;
   return spec.model == GnnKind::kGin ? gathered + (uint64_t{layer.out} + 1) * layer.out : gathered;
 }
 
 uint32_t LayerParameterCount(const ModelSpec& spec) {
+  if (spec.model == GnnKind::kRgat) return 5;
   if (spec.model == GnnKind::kRgcn) return 3;
   return spec.model == GnnKind::kGat || spec.model == GnnKind::kGin ? 4 : 2;
 }
@@ -82,6 +110,8 @@ uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer) {
       return GatheredBytes(spec, layer) + 2 * GrownBytes(layer.rows * layer.out);
     case GnnKind::kRgcn:
       return RelationBytes(spec, layer);
+    case GnnKind::kRgat:
+      return KindedAttentionBytes(spec, layer);
     case GnnKind::kSage:
     case GnnKind::kGcn:
       break;
@@ -93,6 +123,10 @@ GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrde
   if (spec.model == GnnKind::kGat) {
     const AttentionForm form{spec.heads, layer.last ? layer.out : layer.out / spec.heads, layer.last};
     return {.state = form.state(), .message = form.message(), .own_first = true};
+  }
+  if (spec.model == GnnKind::kRgat) {
+    const RelationHeads heads = HeadsOf(spec, layer);
+    return {.state = heads.graph_state(), .message = heads.graph_message(), .own_first = true};
   }
   if (spec.model == GnnKind::kRgcn) {
     return {.state = static_cast<uint32_t>(GatheredWidth(spec, layer)), .message = layer.in, .raw = true};

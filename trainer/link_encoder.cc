@@ -120,7 +120,8 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
   const bool kinded = options.encoder.needs_relations();
   if (kinded && by_parts) {
     return Status(Code::kUsage,
-                  "an encoder rgcn asks for the relations of edges, and lists by parts have none");
+                  "an encoder that tells relations apart asks for the relations of edges, and lists by parts "
+                  "have none");
   }
   std::unique_ptr<Topology> topology;
   if (!by_parts) {

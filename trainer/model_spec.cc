@@ -23,18 +23,21 @@ bool TakeNumber(std::string_view text, Number& value, const Fits& fits) {
   return true;
 }
 
+constexpr GnnKind kOfSage[] = {GnnKind::kSage}, kOfGcn[] = {GnnKind::kGcn}, kOfGat[] = {GnnKind::kGat},
+                  kWithHeads[] = {GnnKind::kGat, GnnKind::kRgat},
+                  kWithRelations[] = {GnnKind::kRgcn, GnnKind::kRgat};
+
 constexpr ModelField kFields[] = {
     {.name = "model",
-     .help = "the graph neural network: GraphSAGE, GCN, GAT or GIN; rgcn is an --encoder alone",
-     .only_of = std::nullopt,
-     .values = "sage, gcn, gat, gin or rgcn",
+     .help = "the graph neural network: GraphSAGE, GCN, GAT or GIN; rgcn and rgat are an --encoder alone",
+     .values = "sage, gcn, gat, gin, rgcn or rgat",
      .names = EnumNames<GnnKind>::kNames,
      .type = "NAME",
      .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.model)); },
      .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.model); }},
     {.name = "aggregator",
      .help = "sage: what becomes of the rows of a node's neighbors",
-     .only_of = GnnKind::kSage,
+     .only_of = kOfSage,
      .values = "mean, max or sum",
      .names = EnumNames<Aggregator>::kNames,
      .type = "NAME",
@@ -44,15 +47,15 @@ constexpr ModelField kFields[] = {
      .help = "gcn: what neighbors' rows are divided by, the sampled number of rows, or the square root of "
              "both nodes' "
              "degrees in the whole graph",
-     .only_of = GnnKind::kGcn,
+     .only_of = kOfGcn,
      .values = "right or both",
      .names = EnumNames<GcnNorm>::kNames,
      .type = "NAME",
      .text = [](const ModelSpec& spec) { return std::string(NameOf(spec.gcn_norm)); },
      .take = [](std::string_view text, ModelSpec& spec) { return TakeName(text, spec.gcn_norm); }},
     {.name = "heads",
-     .help = "gat: heads of attention, which share the hidden width; the last layer's are averaged",
-     .only_of = GnnKind::kGat,
+     .help = "gat, rgat: heads of attention, which share the hidden width; the last layer's are averaged",
+     .only_of = kWithHeads,
      .values = "a number of heads from 1 to 64",
      .type = "UINT",
      .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.heads); },
@@ -63,7 +66,7 @@ constexpr ModelField kFields[] = {
          }},
     {.name = "attention-dropout",
      .help = "gat: of the coefficients of attention",
-     .only_of = GnnKind::kGat,
+     .only_of = kOfGat,
      .values = "a share from 0 to below 1",
      .type = "FLOAT",
      .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.attention_dropout); },
@@ -73,8 +76,8 @@ constexpr ModelField kFields[] = {
                              [](double share) { return share >= 0 && share < 1; });
          }},
     {.name = "bases",
-     .help = "rgcn: matrices that are added up to each relation's",
-     .only_of = GnnKind::kRgcn,
+     .help = "rgcn, rgat: matrices that are added up to each relation's",
+     .only_of = kWithRelations,
      .values = "a number of bases from 1 to 64",
      .type = "UINT",
      .text = [](const ModelSpec& spec) { return fmt::format("{}", spec.bases); },
@@ -85,7 +88,6 @@ constexpr ModelField kFields[] = {
          }},
     {.name = "edge-weights",
      .help = "sage (mean, sum) and gcn (norm right): a neighbor's row counts as much as its edge weighs",
-     .only_of = std::nullopt,
      .values = "off or on",
      .names = EnumNames<EdgeWeights>::kNames,
      .type = "NAME",
@@ -95,14 +97,22 @@ constexpr ModelField kFields[] = {
 
 }  // namespace
 
+std::string ModelField::Owners() const {
+  std::string owners;
+  for (const GnnKind kind : only_of)
+    owners += fmt::format("{}{}", owners.empty() ? "" : " and ", NameOf(kind));
+  return owners;
+}
+
 std::span<const ModelField> ModelFields() { return kFields; }
 
 std::string ToSettings(const ModelSpec& spec) {
   const ModelSpec by_default;
   std::string settings;
   for (const ModelField& field : kFields) {
-    if (field.only_of && field.only_of != spec.model) continue;
-    const bool came_later = field.only_of == GnnKind::kSage || field.only_of == GnnKind::kGcn ||
+    if (!field.IsOf(spec.model)) continue;
+    const bool came_later = field.name == std::string_view("aggregator") ||
+                            field.name == std::string_view("gcn-norm") ||
                             field.name == std::string_view("edge-weights");
     if (came_later && field.text(spec) == field.text(by_default)) continue;
     settings += fmt::format("{}--{} {}", settings.empty() ? "" : " ", field.name, field.text(spec));
@@ -123,7 +133,7 @@ Status CheckModel(const ModelSpec& spec, uint32_t layers, uint32_t hidden) {
                       "edge-weights on is of sage's mean and sum, and of gcn's norm right, and this is {}",
                       ToSettings(spec));
   }
-  if (spec.model == GnnKind::kGat && layers > 1 && hidden % spec.heads != 0) {
+  if (spec.has_heads() && layers > 1 && hidden % spec.heads != 0) {
     return MakeStatus(Code::kUsage,
                       "{} heads cannot share a hidden width of {} evenly: take a multiple of {}, such as {}",
                       spec.heads, hidden, spec.heads, (hidden / spec.heads + 1) * spec.heads);

@@ -51,7 +51,8 @@ Status CheckOptions(const TrainOptions& options) {
   }
   QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, options.layers, options.hidden));
   if (options.spec.needs_relations()) {
-    return Status(Code::kUsage, "model rgcn tells relations apart, and training on nodes knows of none");
+    return MakeStatus(Code::kUsage, "model {} tells relations apart, and training on nodes knows of none",
+                      NameOf(options.spec.model));
   }
   return check(options.torch_threads >= 1 && options.torch_threads <= 1024, "torch threads",
                options.torch_threads, "1 to 1024");

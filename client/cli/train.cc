@@ -115,10 +115,10 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   }
   QUARRY_RETURN_IF_ERROR(CheckModel(train.spec, train.layers, train.hidden));
   if (train.spec.needs_relations()) {
-    return Status(
-        Code::kUsage,
-        "--model rgcn tells relations apart, and training on nodes knows of none: it is an --encoder of "
-        "--task link");
+    return MakeStatus(Code::kUsage,
+                      "--model {} tells relations apart, and training on nodes knows of none: it is an "
+                      "--encoder of --task link",
+                      quarry::NameOf(train.spec.model));
   }
   QUARRY_RETURN_IF_ERROR(FinishSchedule(train.schedule, train.epochs, train.schedule_epochs));
   QUARRY_RETURN_IF_ERROR(CheckTarget(train.task, arguments.target));

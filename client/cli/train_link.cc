@@ -80,11 +80,10 @@ Status TakeEncoder(const CLI::App& verb, LinkArguments& arguments) {
   }
   for (const ModelField& field : ModelFields()) {
     const std::string option = fmt::format("--{}", field.name);
-    if (!field.only_of || verb.count(option) == 0) continue;
-    if (field.only_of != arguments.encoder) {
+    if (field.only_of.empty() || verb.count(option) == 0) continue;
+    if (!arguments.encoder || !field.IsOf(*arguments.encoder)) {
       return MakeStatus(Code::kUsage, "{} is of --encoder {}, and this is --encoder {}", option,
-                        quarry::NameOf(*field.only_of),
-                        arguments.encoder ? quarry::NameOf(*arguments.encoder) : "none");
+                        field.Owners(), arguments.encoder ? quarry::NameOf(*arguments.encoder) : "none");
     }
     field.take(verb.get_option(option)->as<std::string>(), train.encoder);
   }
@@ -154,11 +153,12 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
 Status CheckOrigin(const CLI::App& verb, const LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
   if (arguments.partitioned) {
-    if (arguments.encoder == GnnKind::kRgcn) {
-      return Status(
+    if (arguments.encoder && arguments.train.encoder.needs_relations()) {
+      return MakeStatus(
           Code::kUsage,
-          "--encoder rgcn asks for the relations of neighbors, which lists by parts do not have: leave "
-          "--road out");
+          "--encoder {} asks for the relations of neighbors, which lists by parts do not have: leave "
+          "--road out",
+          quarry::NameOf(*arguments.encoder));
     }
     if (IsServerAddress(arguments.path)) {
       return Status(
@@ -203,7 +203,8 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                                      {"gcn", GnnKind::kGcn},
                                      {"gat", GnnKind::kGat},
                                      {"gin", GnnKind::kGin},
-                                     {"rgcn", GnnKind::kRgcn}},
+                                     {"rgcn", GnnKind::kRgcn},
+                                     {"rgat", GnnKind::kRgat}},
                                     "layers between vectors and decoder, as --model has them, over --fanout "
                                     "neighbors (default 20) by training edges (default none)")
       ->group(kLinkGroup);

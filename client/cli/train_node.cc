@@ -285,10 +285,9 @@ Status FinishSchedule(LearningSchedule schedule, uint32_t epochs, uint32_t& sche
 
 Status CheckModelOptions(const CLI::App& verb, const ModelSpec& spec) {
   for (const ModelField& field : ModelFields()) {
-    if (!field.only_of || field.only_of == spec.model || verb.count(fmt::format("--{}", field.name)) == 0)
-      continue;
+    if (field.IsOf(spec.model) || verb.count(fmt::format("--{}", field.name)) == 0) continue;
     return MakeStatus(Code::kUsage, "--{} is of --model {}, and this is --model {}", field.name,
-                      quarry::NameOf(*field.only_of), quarry::NameOf(spec.model));
+                      field.Owners(), quarry::NameOf(spec.model));
   }
   return Status::Ok();
 }

@@ -146,7 +146,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   json["fanouts"] = setup.road.spec.fanouts;
   json["batch_size"] = setup.road.spec.batch_size;
   for (const ModelField& field : ModelFields()) {
-    if (field.only_of && field.only_of != setup.train.spec.model) continue;
+    if (!field.IsOf(setup.train.spec.model)) continue;
     std::string key(field.name);
     std::ranges::replace(key, '-', '_');
     json[key] =

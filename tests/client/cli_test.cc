@@ -1088,19 +1088,21 @@ TEST_F(CliTest, LinkPredictionEncodesNeighborhoods) {
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_LT(json::parse(lines[3])["loss"].get<double>(), json::parse(lines[0])["loss"].get<double>());
   EXPECT_EQ(json::parse(lines[4])["summary"]["encoder"], "sage");
-  for (const std::string encoder :
-       {"gat --heads 2", "gcn", "gin", "sage --aggregator max", "rgcn --bases 3"}) {
+  for (const std::string encoder : {"gat --heads 2", "gcn", "gin", "sage --aggregator max", "rgcn --bases 3",
+                                    "rgat --heads 2 --bases 3"}) {
     const Outcome other =
         Run("train kg --task link --encoder " + encoder + " --fanout 5 --dim 16 --epochs 1 --json");
     ASSERT_EQ(other.exit_code, 0) << other.err;
     EXPECT_EQ(json::parse(Lines(other.out).back())["summary"]["encoder"],
               encoder.substr(0, encoder.find(' ')));
   }
-  EXPECT_THAT(Refused("train kg --task link --encoder rgat", 2), HasSubstr("rgat"));
+  EXPECT_THAT(Refused("train kg --task link --encoder rgin", 2), HasSubstr("rgin"));
   EXPECT_THAT(Refused("train kg --task link --encoder gcn --bases 3", 2),
-              HasSubstr("--bases is of --encoder rgcn"));
-  EXPECT_THAT(Refused("train kg --task link --encoder rgcn --road partitioned", 2),
-              HasSubstr("lists by parts do not have"));
+              HasSubstr("--bases is of --encoder rgcn and rgat"));
+  for (const std::string encoder : {"rgcn", "rgat"}) {
+    EXPECT_THAT(Refused("train kg --task link --road partitioned --encoder " + encoder, 2),
+                HasSubstr("--encoder " + encoder + " asks for the relations of neighbors"));
+  }
   EXPECT_THAT(Refused("train kg --task link --encoder gcn --heads 2", 2),
               HasSubstr("--heads is of --encoder gat"));
   EXPECT_THAT(Refused("train kg --task link --heads 2", 2), HasSubstr("--heads is of --encoder gat"));

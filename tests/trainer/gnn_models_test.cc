@@ -222,8 +222,46 @@ torch::Tensor PlainRgcn(const Block& block, torch::Tensor h, std::span<const uin
   return h;
 }
 
-TEST(Rgcn, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfThreads) {
-  constexpr uint32_t kKinds = 7, kBases = 3, kIn = 10, kOut = 6;
+// R-GAT as plain Torch: attention over a node's edges, whose messages are sums of bases by kind, and the node itself, whose
+// kind is the last.
+torch::Tensor PlainRgat(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds, int64_t heads,
+                        const std::vector<std::vector<torch::Tensor>>& layers) {
+  for (size_t l = 0; l < layers.size(); l++) {
+    const bool last = l + 1 == layers.size();
+    const torch::Tensor &left = layers[l][1], &right = layers[l][2], &counts = layers[l][3];
+    const int64_t bases = counts.size(1);
+    const torch::Tensor z = h.matmul(layers[l][0]).view({h.size(0), bases, heads, -1});
+    std::vector<torch::Tensor> outputs;
+    for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
+      std::vector<torch::Tensor> messages, scores;
+      const auto listen = [&](uint32_t u, int64_t kind) {
+        const torch::Tensor of_kind = counts[kind].view({bases, 1, 1});
+        messages.push_back((of_kind * z[u]).sum(0));
+        scores.push_back(torch::leaky_relu(
+            ((of_kind * z[v]).sum(0) * left).sum(1) + (messages.back() * right).sum(1), 0.2));
+      };
+      for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
+        listen(block.indices[e], kinds[block.edge_ids[e]]);
+      }
+      listen(v, counts.size(0) - 1);
+      const torch::Tensor shares = torch::stack(scores).softmax(0).unsqueeze(2);
+      const torch::Tensor sum = (shares * torch::stack(messages)).sum(0);
+      outputs.push_back((last ? sum.mean(0) : sum.flatten()) + layers[l][4]);
+    }
+    h = torch::stack(outputs);
+    if (!last) h = torch::elu(h);
+  }
+  return h;
+}
+
+// Models that tell relations apart.
+class KindedModels : public testing::TestWithParam<GnnKind> {};
+INSTANTIATE_TEST_SUITE_P(Models, KindedModels, testing::Values(GnnKind::kRgcn, GnnKind::kRgat),
+                         [](const auto& kind) { return std::string(NameOf(kind.param)); });
+
+TEST_P(KindedModels, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfThreads) {
+  constexpr uint32_t kKinds = 7, kBases = 3, kHeads = 2, kIn = 10, kOut = 6;
+  const bool attends = GetParam() == GnnKind::kRgat;
   Rng rng(21);
   std::vector<uint32_t> kinds(GnnProblem::kEdges);
   for (uint32_t& kind : kinds) kind = static_cast<uint32_t>(rng.Below(kKinds));
@@ -237,7 +275,7 @@ TEST(Rgcn, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfThreads) {
     widths.back() = kOut;
     std::vector<float> of_one;
     for (const unsigned threads : {1U, 3U}) {
-      const auto layers = GnnLayers::Make({.spec = {.model = GnnKind::kRgcn, .bases = kBases},
+      const auto layers = GnnLayers::Make({.spec = {.model = GetParam(), .heads = kHeads, .bases = kBases},
                                            .widths = widths,
                                            .learning_rate = 0.01,
                                            .seed = 3,
@@ -249,16 +287,24 @@ TEST(Rgcn, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfThreads) {
                               .value();
       std::vector<std::vector<torch::Tensor>> parameters;
       const auto spans = layers->Parameters();
-      for (size_t l = 0; l + 1 < widths.size(); l++) {
+      for (size_t l = 0, p = 0; l + 1 < widths.size(); l++) {
         const int64_t out = widths[l + 1];
-        parameters.push_back({DoubleTensor(spans[3 * l]).view({-1, out}).clone().requires_grad_(),
-                              DoubleTensor(spans[3 * l + 1]).view({kKinds, kBases}).clone().requires_grad_(),
-                              DoubleTensor(spans[3 * l + 2]).clone().requires_grad_()});
+        const int64_t head = l + 2 == widths.size() ? out : out / kHeads;
+        const auto take = [&](std::vector<int64_t> shape) {
+          return DoubleTensor(spans[p++]).view(shape).clone().requires_grad_();
+        };
+        if (attends) {
+          parameters.push_back({take({widths[l], kBases * kHeads * head}), take({kHeads, head}),
+                                take({kHeads, head}), take({kKinds + 1, kBases}), take({out})});
+        } else {
+          parameters.push_back({take({-1, out}), take({kKinds, kBases}), take({out})});
+        }
       }
       const torch::Tensor rows = DoubleTensor(problem.values).view({-1, kIn}).clone().requires_grad_();
       const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
-      const torch::Tensor outputs = PlainRgcn(
-          problem.block, rows.index_select(0, torch::tensor(slots, torch::kLong)), kinds, kBases, parameters);
+      const torch::Tensor sources = rows.index_select(0, torch::tensor(slots, torch::kLong));
+      const torch::Tensor outputs = attends ? PlainRgat(problem.block, sources, kinds, kHeads, parameters)
+                                            : PlainRgcn(problem.block, sources, kinds, kBases, parameters);
       (outputs.view({-1}) * DoubleTensor(problem.output_gradients)).sum().backward();
       std::vector<float> output_gradients = problem.output_gradients, gradients(problem.values.size());
       ASSERT_OK(layers->Forward(problem.view(), std::nullopt));

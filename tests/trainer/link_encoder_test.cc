@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(Encoders, LinkEncodersTest,
                                          ModelSpec{.model = GnnKind::kGcn},
                                          ModelSpec{.model = GnnKind::kGat, .heads = 2},
                                          ModelSpec{.model = GnnKind::kGin},
-                                         ModelSpec{.model = GnnKind::kRgcn, .bases = 3}));
+                                         ModelSpec{.model = GnnKind::kRgcn, .bases = 3},
+                                         ModelSpec{.model = GnnKind::kRgat, .heads = 2, .bases = 2}));
 
 TEST_P(LinkEncodersTest, EncodesAllNodesAsItDoesABatchWithAllNeighbors) {
   const LinkData data = RandomData();
@@ -270,7 +271,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Chain{DecoderKind::kDistMult, {4, 3}, {.model = GnnKind::kGcn}},
                     Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kGin}},
                     Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kRgcn, .bases = 2}},
-                    Chain{DecoderKind::kComplEx, {4, 3}, {.model = GnnKind::kRgcn}}),
+                    Chain{DecoderKind::kComplEx, {4, 3}, {.model = GnnKind::kRgcn}},
+                    Chain{DecoderKind::kDistMult, {4}, {.model = GnnKind::kRgat, .bases = 2}},
+                    Chain{DecoderKind::kComplEx, {4}, {.model = GnnKind::kRgat, .heads = 2, .bases = 3}}),
     NameOfChain);
 
 // Every batch uses most rows, so batches in flight read rows that others are about to write.
@@ -361,7 +364,7 @@ TEST_P(LinkEncodersTest, TrainingGoesOnFromAStateToTheSameBits) {
 }
 
 // Relation 0 joins members of a group, relation 1 anybody: who tells them apart knows what to listen to.
-TEST(LinkEncoder, RgcnTellsRelationsApart) {
+TEST(LinkEncoder, TellsRelationsApart) {
   LinkData data = Groups();
   Rng rng(kEncoderSeed);
   data.relation_count = 2;
@@ -377,6 +380,8 @@ TEST(LinkEncoder, RgcnTellsRelationsApart) {
     return Follow(data, options).summary.test->filtered.mrr;
   };
   EXPECT_GT(mrr({.model = GnnKind::kRgcn, .bases = 4}), 1.1 * mrr({.model = GnnKind::kGcn}));
+  EXPECT_GT(mrr({.model = GnnKind::kRgat, .heads = 2, .bases = 4}),
+            1.1 * mrr({.model = GnnKind::kGat, .heads = 2}));
 }
 
 TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {

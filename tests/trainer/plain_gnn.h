@@ -29,6 +29,7 @@ inline std::vector<std::vector<torch::Tensor>> PlainGnnParameters(const ModelSpe
       case GnnKind::kGcn:
         shapes = {{in, out}, {out}};
         break;
+      case GnnKind::kRgat:
       case GnnKind::kRgcn:  // of edges with kinds, which the tests of it have
         ADD_FAILURE() << "no plain R-GCN here";
         break;

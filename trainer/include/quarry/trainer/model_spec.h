@@ -2,8 +2,8 @@
 // --model and the options beside it say.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,7 +18,9 @@ enum class GnnKind : uint8_t {
   kGcn,   // Kipf, Welling 2017
   kGat,   // Velickovic et al. 2018
   kGin,   // Xu, Hu, Leskovec, Jegelka 2019
-  kRgcn,  // Schlichtkrull et al. 2018, of edges with relations: an encoder of link prediction
+  // Of edges with relations, encoders of link prediction:
+  kRgcn,  // Schlichtkrull et al. 2018
+  kRgat,  // Busbridge et al. 2019
 };
 // What becomes of the rows of a node's neighbors.
 enum class Aggregator : uint8_t { kMean, kMax, kSum };
@@ -35,7 +37,7 @@ enum class GcnNorm : uint8_t {
 template <>
 struct EnumNames<GnnKind> {
   static constexpr std::string_view kWhat = "model";
-  static constexpr std::string_view kNames[] = {"sage", "gcn", "gat", "gin", "rgcn"};
+  static constexpr std::string_view kNames[] = {"sage", "gcn", "gat", "gin", "rgcn", "rgat"};
 };
 template <>
 struct EnumNames<Aggregator> {
@@ -60,10 +62,10 @@ struct ModelSpec {
   GnnKind model = GnnKind::kSage;
   Aggregator aggregator = Aggregator::kMean;     // SAGE's
   GcnNorm gcn_norm = GcnNorm::kRight;            // GCN's
-  uint32_t heads = 4;                            // GAT's: they share the hidden width
+  uint32_t heads = 4;                            // GAT's and R-GAT's: they share the hidden width
   double attention_dropout = 0;                  // GAT's: rate for its coefficients
   EdgeWeights edge_weights = EdgeWeights::kOff;  // of SAGE's mean and sum, and of GCN with the norm right
-  uint32_t bases = 8;                            // R-GCN's: matrices that relations share
+  uint32_t bases = 8;                            // R-GCN's and R-GAT's: matrices that relations share
 
   // Whether a model must know how many neighbors every node of the graph has (TrainOptions::degrees).
   bool needs_degrees() const { return model == GnnKind::kGcn && gcn_norm == GcnNorm::kBoth; }
@@ -72,7 +74,9 @@ struct ModelSpec {
   // Whether rows are summed by weights of the block's messages (message_weights.h).
   bool weighs_messages() const { return needs_degrees() || needs_weights(); }
   // Whether it must know the relation of every edge.
-  bool needs_relations() const { return model == GnnKind::kRgcn; }
+  bool needs_relations() const { return model == GnnKind::kRgcn || model == GnnKind::kRgat; }
+  // Whether attention has heads.
+  bool has_heads() const { return model == GnnKind::kGat || model == GnnKind::kRgat; }
   bool operator==(const ModelSpec&) const = default;
 };
 
@@ -80,12 +84,15 @@ struct ModelSpec {
 struct ModelField {
   std::string_view name;  // "attention-dropout": the option is --name
   std::string_view help;
-  std::optional<GnnKind> only_of;                // nothing: every model has it
+  std::span<const GnnKind> only_of = {};         // empty: every model has it
   std::string_view values;                       // what may stand there, in words
   std::span<const std::string_view> names = {};  // one of which stands there; empty: a number
   std::string_view type;                         // what the help calls it: NAME, UINT or FLOAT
   std::string (*text)(const ModelSpec&);
   bool (*take)(std::string_view text, ModelSpec&);  // false: not one of the values; the spec is as before
+
+  bool IsOf(GnnKind model) const { return only_of.empty() || std::ranges::count(only_of, model) > 0; }
+  std::string Owners() const;  // "gat and rgat"
 };
 std::span<const ModelField> ModelFields();
 
