@@ -29,7 +29,7 @@ struct RelationHeads {
   uint32_t z_width() const { return bases * width(); }  // [bases, heads, head_dim]
   uint32_t scores() const { return bases * heads; }     // [bases, heads]
   uint32_t out_width() const { return averages ? head_dim : width(); }
-  // Of a whole graph (graph_layer.h): a message is [z | right scores]; a state [sum of e^(s - largest) message | largest s |
+  // For a whole graph (graph_layer.h) a message is [z | right scores]; a state [sum of e^(s - largest) message | largest s |
   // sum of e^(s - largest) | left scores], the second and third by head.
   uint32_t graph_message() const { return z_width() + scores(); }
   uint32_t graph_state() const { return width() + 2 * heads + scores(); }

@@ -42,7 +42,7 @@ class Mend {
                                             const ChangedSeeds& changed, bool lists_in_memory,
                                             const ProgressFunction& progress);
 
-  // Of the mended layout.
+  // The mended layout's.
   const LayoutDirectory& directory() const { return directory_; }
   std::span<const RegionPart> parts() const { return parts_; }
 

@@ -9,7 +9,7 @@
 namespace quarry {
 namespace {
 
-// Of drawing an edge, and of what planning does with its node. Both ways do it, so that its size decides little.
+// Drawing an edge, and what planning does with its node. Both ways do it, so that its size decides little.
 constexpr double kDrawSeconds = 100e-9;
 // What a build writes of its plan and reads again, beside the trace: blocks as sampled, next uses, steps, misses.
 constexpr double kPlanFiles = 5;

@@ -495,7 +495,7 @@ TEST(RoadChoiceTest, ListsOnDiskArePricedByTheirRequests) {
   EXPECT_NEAR(on_disk - in_memory, 100 * 8000 / 80e3, 0.1);
 }
 
-// Of runs of edges: composing them is paid by whoever opens the graph, searching them by what is drawn from lists on disk.
+// Runs of edges: composing them is paid by whoever opens the graph, searching them by what is drawn from lists on disk.
 constexpr RunsPrice kRuns = {
     .open_seconds = 2, .open_disk_seconds = 0.5, .merge_seconds = 0.25, .draw_seconds = 2e-6};
 

@@ -100,7 +100,7 @@ TEST_P(LinkDecoderTest, GradientsAreThoseOfTheFormulas) {
   }
 }
 
-// Of large batches, too: several tiles, and floats that no vector divides.
+// Large batches, too: several tiles, and floats that no vector divides.
 TEST_P(LinkDecoderTest, GradientsOfRegularizedVectorsAreThoseOfTheFormulas) {
   for (const Regularization kind : {Regularization::kL2, Regularization::kN3}) {
     SCOPED_TRACE(testing::Message() << "seed " << kDecoderSeed << ", " << RegularizationName(kind));

@@ -753,7 +753,7 @@ class Database:
     def __reduce__(self) -> tuple[Any, ...]:
         if not _is_path(self._address):
             return _reopened, (self._address, *self._options)
-        # Of a process that is being spawned, said here and not by a worker that ends.
+        # The parent of a process that is being spawned is told here, rather than a worker that ends.
         if self._is_usable() and get_spawning_popen() is not None:
             raise Unsupported(f"{self._address} is open in this process, so the one that is started could not open it: {_FOR_SEVERAL}")
         return _reopened, (os.path.abspath(self._address), *self._options)

@@ -21,9 +21,9 @@ struct HeteroTypes {
 
 class HeteroBlock {
  public:
-  // Of a block alone: nodes and edges, of seeds of any types. Throws Failure and std::bad_alloc.
+  // A block alone: nodes and edges, of seeds of any types. Throws Failure and std::bad_alloc.
   HeteroBlock(const quarry_batch* batch, const HeteroTypes& types);
-  // Of a stream's batch, whose seeds are of one type. `pass` says where they stand. Throws as above.
+  // A stream's batch, whose seeds are of one type. `pass` says where they stand. Throws as above.
   HeteroBlock(const quarry_batch* batch, const HeteroTypes& types, uint32_t seed_type, const PygPass& pass);
 
   // What it has, once, with the lock: "nodes", for each type n_id, x (None without rows) and num_sampled_nodes; "edges", for

@@ -18,7 +18,7 @@ enum class GnnKind : uint8_t {
   kGcn,   // Kipf, Welling 2017
   kGat,   // Velickovic et al. 2018
   kGin,   // Xu, Hu, Leskovec, Jegelka 2019
-  // Of edges with relations, encoders of link prediction:
+  // Encoders of link prediction over edges with relations:
   kRgcn,  // Schlichtkrull et al. 2018
   kRgat,  // Busbridge et al. 2019
 };

@@ -30,7 +30,7 @@ struct MendCounts {
   uint64_t table_bytes = 0;  // that packing reads; 0 = rows are not packed
 };
 
-// Of an open layout whose graph has changed so. REQUIRES: `manifest` has the layout's table and topology.
+// The counts of an open layout whose graph has changed so. REQUIRES: `manifest` has the layout's table and topology.
 MendCounts MendCountsOf(const Layout& layout, const Manifest& manifest, const ChangedSeeds& changed);
 
 struct MendPrice {

@@ -38,7 +38,7 @@ class NewestRoad final : public Road {
   // For the train split: the errors of the source; kInvalidArgument where labels came of a class that the first road did not
   // have, or rows of other columns. The road is of no more use then.
   Result<std::unique_ptr<BatchStream>> StartSplit(Split split, PassOptions options) override;
-  // Of the road as it is open.
+  // These are the open road's.
   Result<std::unique_ptr<BatchStream>> StartPass(PassOptions options) override {
     return opened_.road->StartPass(std::move(options));
   }

@@ -14,7 +14,7 @@
 namespace quarry {
 
 struct RunsPrice {
-  // Of reading, composing and merging runs, each time that the graph is opened and loaded; and what of it the device takes, and
+  // Seconds of reading, composing and merging runs, each time that the graph is opened and loaded; and what of it the device takes, and
   // what merging does, which lists on the disk are spared.
   double open_seconds = 0, open_disk_seconds = 0, merge_seconds = 0;
   double draw_seconds = 0;  // of finding a neighbor that is drawn from lists on the disk
