@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Iterator, Mapping, NamedTuple
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._errors import Busy, Error, InternalError, TimedOut, UsageError
 from ._groups import Group, empty, unpacked
@@ -267,7 +268,8 @@ class BatchTier:
     A batch is a function of (plan, epoch, share, number), and their order one of (seed, epoch, workers): a worker that dies
     is replaced, what it had not made is made again, and nobody sees a difference. Trainers take steps together, as DDP's do.
     Give the tier to Ray's tasks and actors as it is; other processes of the cluster find it by `name`, with `connect`.
-    close() ends its actors; without a name they end with the program that made the tier.
+    The coordinator runs on the node of the program that makes the tier, and is not replaced: where that node dies, the job
+    ends. close() ends all actors; without a name they end with that program.
     """
 
     def __init__(
@@ -292,7 +294,9 @@ class BatchTier:
         if workers > prepared.shares:
             raise UsageError(f"{workers} workers for {prepared.shares} shares: each has one at least; prepare more shares, or give fewer workers")
         settings = Settings(prepared, workers, hosts, group, ahead, memory, cpus, dict(resources or {}), seed, replaced_max, start_seconds)
-        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1000}
+        # Beside the program that makes the tier: with any other node, the job would depend on one more.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1000, "scheduling_strategy": here}
         if name is not None:
             options.update(name=name, namespace=_NAMESPACE, lifetime="detached")
         actor: Any = ray.remote(Coordinator)
