@@ -1,5 +1,6 @@
 """quarry.ray on a real cluster of Ray on this machine: plans are prepared, batches are made by workers, workers are killed."""
 
+import faulthandler
 import importlib.util
 import os
 import shutil
@@ -21,6 +22,7 @@ _MOTO = all(map(importlib.util.find_spec, ("moto", "boto3", "flask")))
 _STORE = Path(__file__).resolve().parents[1] / "objects/moto_store.py"
 _RAY = importlib.util.find_spec("ray") is not None
 FANOUTS, BATCH, SHARES, EPOCHS = [4, 3], 16, 4, 2
+_HANG_SECONDS = 900  # all tests take a tenth of it, on two cores that others want
 
 
 @unittest.skipUnless(_RAY, "ray is not there")
@@ -35,6 +37,9 @@ class TierTest(unittest.TestCase):
 
         import quarry.ray
 
+        # They wait for processes of others: one that never comes ends them with where each thread waits.
+        faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)
+        cls.addClassCleanup(faulthandler.cancel_dump_traceback_later)
         cls.ray = ray
         cls.folder = Path(tempfile.mkdtemp(prefix="quarry-ray-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
