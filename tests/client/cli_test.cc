@@ -1042,10 +1042,11 @@ TEST_F(CliTest, LinkPredictionLearnsTriplesAndTellsSo) {
 
 TEST_F(CliTest, LinkPredictionRegularizesAndKeepsItsBestEpoch) {
   MakeTriples();
+  fs::copy(Path("kg"), Path("kg-best"), fs::copy_options::recursive);
   const std::string train =
-      "train kg --task link --dim 16 --lr 1 --batch-size 100 --chunk 50 --negatives 5 --epochs 40 --patience "
-      "2 "
-      "--seed 3 --ordered --memory 256MiB --threads 2 --json --decoder rotate --regularization n3 "
+      "train kg-best --task link --dim 16 --lr 1 --batch-size 100 --chunk 50 --negatives 5 --epochs 40 "
+      "--patience 2 --seed 3 --ordered --memory 256MiB --threads 2 --json --decoder rotate --regularization "
+      "n3 "
       "--regularization-weight 0.01";
   const Outcome outcome = Run(train + " --save");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
