@@ -22,6 +22,7 @@ _MOTO = all(map(importlib.util.find_spec, ("moto", "boto3", "flask")))
 _STORE = Path(__file__).resolve().parents[1] / "objects/moto_store.py"
 _RAY = importlib.util.find_spec("ray") is not None
 FANOUTS, BATCH, SHARES, EPOCHS = [4, 3], 16, 4, 2
+_LONG = "QUARRY_TEST_ALL_FAULTS" in os.environ
 _HANG_SECONDS = 900  # all tests take a tenth of it, on two cores that others want
 
 
@@ -236,6 +237,7 @@ class TierTest(unittest.TestCase):
                 pass  # it has ended
         return found
 
+    @unittest.skipUnless(_LONG, "QUARRY_TEST_ALL_FAULTS asks for it")
     def test_a_worker_that_is_killed_while_it_starts_is_replaced(self):
         from concurrent.futures import ThreadPoolExecutor
 
@@ -251,6 +253,7 @@ class TierTest(unittest.TestCase):
         self.assertEqual(tier.stats()["replaced"], 1)
         self.check_epoch(self.epoch_of(tier, 0), 0, workers=1)
 
+    @unittest.skipUnless(_LONG, "QUARRY_TEST_ALL_FAULTS asks for it")
     def test_groups_that_are_lost_with_their_host_are_made_again(self):
         tier = self.tier(workers=1, ahead=4, resources={"other": 1})
 
