@@ -47,9 +47,8 @@ void quarry_batch_free(quarry_batch* batch);
 int quarry_batch_get(const quarry_batch* batch, struct quarry_batch_arrays* arrays, size_t arrays_bytes);
 /* Since version 1.2: the row of each node, in the order of `nodes`, to `out`; the row of node i begins at
  * out + i * out_stride_bytes (0: one row behind the other). `element_type`: 0 as they are stored,
- * QUARRY_FLOAT32 decoded. Every byte is read once, by `threads` threads (0: half as many as there are
- * processors, since the stream's own want the others; few rows take one). QUARRY_INVALID_ARGUMENT for another type, a
- * stride shorter than a row, a batch without features. */
+ * QUARRY_FLOAT32 decoded. Every byte is read once, by `threads` threads (0: one for two processors, as the
+ * stream's want the others). QUARRY_INVALID_ARGUMENT: another type, a stride shorter than a row, a batch without features. */
 int quarry_batch_gather(const quarry_batch* batch, int element_type, void* out, uint64_t out_stride_bytes,
                         uint32_t threads);
 /* Since version 1.10: the same of nodes of one type, of a batch with fanouts by type of edges, which has no others. The type
