@@ -35,7 +35,8 @@ RecycledMemory::Block RecycledMemory::Take(size_t bytes) {
     auto best = kept_.end();
     for (auto block = kept_.begin(); block != kept_.end(); ++block) {
       const bool fits = block->bytes >= bytes && block->bytes / 2 <= bytes;
-      if (fits && (best == kept_.end() || block->bytes < best->bytes)) best = block;
+      // The newest of a size: what was written last is what caches have.
+      if (fits && (best == kept_.end() || block->bytes <= best->bytes)) best = block;
     }
     if (best != kept_.end()) {
       const Block found = *best;
