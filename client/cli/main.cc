@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "command.h"
 #include "config_file.h"
 #include "print_json.h"
 #include "quarry/base/exhaustion.h"
@@ -219,7 +220,7 @@ int Main(int given_count, char** given) {
 
 }  // namespace quarry::cli
 
-int main(int argc, char** argv) {
+int quarry_command(int argc, char** argv) {
   try {
     return quarry::cli::Main(argc, argv);
   } catch (const std::bad_alloc&) {  // before there is a command
