@@ -86,7 +86,7 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
 }
 int quarry_sample_by(quarry_store* store, const quarry_live_spec* spec, const uint32_t* seeds,
                      size_t seed_count, uint64_t stream_seed, quarry_batch** batch) {
-  static_assert(QUARRY_ALL_NEIGHBORS == wire::kAllNeighbors);
+  static_assert(QUARRY_ALL_NEIGHBORS == quarry::kAllNeighbors);
   return Ends([&]() -> Status {
     QUARRY_TRY(quarry::RoadSpec road, SpecOf(spec));
     if (road.weighted || road.sampler != quarry::SamplerKind::kNeighbor) {

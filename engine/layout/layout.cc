@@ -202,8 +202,12 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
 }
 
 Status CheckPlannable(const RoadSpec& road) {
-  if (!road.edge_ids) return Status::Ok();
-  return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
+  if (road.edge_ids) {
+    return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
+  }
+  if (!road.TakesAll()) return Status::Ok();
+  return Status(Code::kUnsupported,
+                "all neighbors are taken by batches that are sampled as they come: give a layout numbers");
 }
 
 Status DropLayout(Store& store, std::string_view name) {
