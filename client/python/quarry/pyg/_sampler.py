@@ -88,13 +88,11 @@ class NeighborSampler(BaseSampler):
         self.types = Types.of(self.db)
         self._draws: dict[str, Any] = {"direction": direction, "topology": topology, "replace": replace}
         if self.types is None:
-            self.num_neighbors: Any = fanouts_of(num_neighbors, all_taken=True)
+            self.num_neighbors: Any = fanouts_of(num_neighbors)
             self._fanouts: list[int] = self.num_neighbors
             self.num_nodes: Any = self.db.num_nodes
         else:
-            if self.db.address.startswith("unix:"):
-                raise Unsupported("samples of types of nodes and edges over a server: open the database itself")
-            by_relation = self.types.by_relation(num_neighbors, all_taken=True)
+            by_relation = self.types.by_relation(num_neighbors)
             self.num_neighbors = dict(zip(self.types.edges, by_relation))
             self._fanouts = [-1] * len(by_relation[0])
             self._draws["relation_fanouts"] = [fanouts[hop] for hop in range(len(by_relation[0])) for fanouts in by_relation]
