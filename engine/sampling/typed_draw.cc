@@ -83,8 +83,8 @@ Status CheckTypedFanouts(const NeighborSource& source, const RoadSpec& spec) {
   if (source.types == nullptr) {
     return Status(
         Code::kUnsupported,
-        "fanouts by type of edges are drawn on live roads of a database in this process, of a graph that has "
-        "types: take one number for each hop here");
+        "fanouts by type of edges are drawn on live roads of a graph that has types: take one number for each "
+        "hop here");
   }
   if (source.direction != Direction::kIn || spec.sampler != SamplerKind::kNeighbor || spec.weighted) {
     return Status(
