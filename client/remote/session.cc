@@ -79,6 +79,7 @@ Status Session::CheckTypedDraws(std::string_view asked) const {
 
 Status Session::CheckSample(const wire::Sample& sample) const {
   if (!sample.relation_fanouts.empty()) return CheckTypedDraws("batches by types of nodes and edges");
+  if (sample.weighted) return CheckTypedDraws("blocks drawn by weights");
   return sample.replace ? CheckTypedDraws("blocks drawn with replacement") : Status();
 }
 

@@ -36,6 +36,7 @@ RoadSpec SpecOf(const wire::Sample& request) {
   return {.direction = request.direction,
           .fanouts = request.fanouts,
           .replace = request.replace,
+          .weighted = request.weighted,
           .edge_ids = request.edge_ids,
           .relation_fanouts = request.relation_fanouts};
 }
@@ -43,26 +44,31 @@ RoadSpec SpecOf(const wire::Sample& request) {
 }  // namespace
 
 Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(const Snapshot& snapshot,
-                                                                             const TopologyRecord& record) {
-  const uint64_t indices_bytes =
-      IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * (record.has_csr ? 2 : 1);
-  const uint64_t fixed_bytes = Topology::ResidentBytes(record);
+                                                                             const TopologyRecord& record,
+                                                                             bool weighted) {
+  const uint64_t sides = record.has_csr ? 2 : 1;
+  const uint64_t indices_bytes = IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * sides;
+  const uint64_t fixed_bytes =
+      Topology::ResidentBytes(record) + (weighted ? sides * Topology::WeightsBytes(record) : 0);
   auto open = std::make_shared<Open>();
   open->timestamp = record.timestamp();
+  open->weighted = weighted;
   // Half of it stays for the tables.
   open->in_memory = fixed_bytes + indices_bytes <= budget_.available_bytes() / 2;
   QUARRY_TRY(open->reservation, budget_.Reserve(fixed_bytes + (open->in_memory ? indices_bytes : 0),
                                                 "topology \"" + record.name + "\""));
   QUARRY_TRY(open->topology, store_.OpenTopology(snapshot, record.name));
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
-    if (!open->in_memory || !open->topology->has(side)) continue;
-    QUARRY_RETURN_IF_ERROR(open->topology->LoadIndices(store_.backend(), side));
+    if (!open->topology->has(side)) continue;
+    if (weighted) QUARRY_RETURN_IF_ERROR(open->topology->LoadWeights(store_.backend(), side));
+    if (open->in_memory) QUARRY_RETURN_IF_ERROR(open->topology->LoadIndices(store_.backend(), side));
   }
   return std::shared_ptr<const Open>(std::move(open));
 }
 
-// The newest graph: once nodes or edges were committed it is opened anew. A compaction changes none.
-Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string_view name) {
+// The newest graph: once nodes or edges were committed it is opened anew, and so it is with its weights when somebody first
+// draws by them. A compaction changes none.
+Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string_view name, bool weighted) {
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
   const TopologyRecord* const record = snapshot->FindTopology(name);
   if (record == nullptr) {
@@ -71,12 +77,13 @@ Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string
   MutexLock lock(mutex_);
   if (const auto found = open_.find(name); found != open_.end()) {
     const Open& open = *found->second;
-    if (open.timestamp >= record->timestamp() && open.topology->node_count() >= record->node_count) {
-      return found->second;
-    }
+    const bool newest =
+        open.timestamp >= record->timestamp() && open.topology->node_count() >= record->node_count;
+    if (newest && (open.weighted || !weighted)) return found->second;
+    weighted = weighted || open.weighted;
     open_.erase(found);  // before the next one takes as much memory
   }
-  QUARRY_TRY(auto open, OpenTopology(*snapshot, *record));
+  QUARRY_TRY(auto open, OpenTopology(*snapshot, *record, weighted));
   return open_.emplace(name, std::move(open)).first->second;
 }
 
@@ -96,7 +103,7 @@ Result<std::shared_ptr<const BlockSampler::Typed>> BlockSampler::TypesOf(
 }
 
 Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, MemoryBudget& session) {
-  QUARRY_TRY(const std::shared_ptr<const Open> open, Find(request.topology));
+  QUARRY_TRY(const std::shared_ptr<const Open> open, Find(request.topology, request.weighted));
   QUARRY_TRY(const std::shared_ptr<const Typed> typed, TypesOf(request, open));
   const TypedLists* const types = typed == nullptr ? nullptr : typed->lists.get();
   std::atomic<uint64_t>& degree_max = open->degrees_max[static_cast<size_t>(request.direction)];

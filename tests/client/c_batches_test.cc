@@ -172,7 +172,7 @@ TEST_P(CRowsTest, BlocksAreSampledByASpec) {
   EXPECT_EQ(sample({.replace = 1}, {7}, 5).first, QUARRY_OK);
   // What is not drawn so.
   EXPECT_EQ(sample({.replace = 1}, {QUARRY_ALL_NEIGHBORS}, 5).first, QUARRY_USAGE);
-  EXPECT_EQ(sample({.weighted = 1}, {2}, 5).first, QUARRY_UNSUPPORTED);
+  EXPECT_EQ(sample({.weighted = 1}, {2}, 5).first, QUARRY_INVALID_ARGUMENT) << "edges have no weights";
   EXPECT_EQ(sample({.sampler = "labor"}, {2}, 5).first, QUARRY_UNSUPPORTED);
   const uint32_t by_type = 2;
   EXPECT_EQ(sample({.relation_fanouts = &by_type, .relation_fanout_count = 1}, {2}, 5).first,

@@ -223,6 +223,8 @@ TEST_F(HostileServerTest, AServerWithoutTypedDrawsIsNotAskedForThem) {
               IsStatus(Code::kUnsupported, HasSubstr("without batches by types")));
   EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .replace = true}),
               IsStatus(Code::kUnsupported, HasSubstr("drawn with replacement")));
+  EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .weighted = true}),
+              IsStatus(Code::kUnsupported, HasSubstr("drawn by weights")));
   EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {kAllNeighbors}}), IsStatus(Code::kNotFound))
       << "which it has always known";
 }

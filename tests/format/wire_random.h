@@ -118,6 +118,7 @@ class RandomMessage {
   void Fill(Sample& m) {
     m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any(), Flip()};
     m.replace = Flip();
+    m.weighted = Flip();
     DrawByType(m.fanouts, m.relation_fanouts);
   }
   void Fill(LiveSpec& m) {

@@ -442,12 +442,15 @@ class Database:
         self._snapshots.add(taken)
         return taken
 
-    def sample(self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph", replace: bool = False) -> Any:
+    def sample(
+        self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph", replace: bool = False, weighted: bool = False
+    ) -> Any:
         """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids. A fanout of
-        -1 is all neighbors, where no node has more than 1,024. `replace`: neighbors are drawn independently."""
+        -1 is all neighbors, where no node has more than 1,024. `replace`: neighbors are drawn independently. `weighted`: with
+        probability proportional to the weights of edges."""
         from ._batches import Batch
 
-        raw = self._sampled(ids_of(seeds, self.num_nodes, "seeds"), fanouts, seed, direction=direction, topology=topology, replace=replace)
+        raw = self._sampled(ids_of(seeds, self.num_nodes, "seeds"), fanouts, seed, direction=direction, topology=topology, replace=replace, weighted=weighted)
         return Batch(raw, features=False)
 
     def _sampled(
@@ -460,11 +463,12 @@ class Database:
         topology: str = "graph",
         replace: bool = False,
         relation_fanouts: Sequence[int] = (),
+        weighted: bool = False,
     ) -> _quarry.Batch:
         """A block of seeds that differ. -1 are all neighbors; of `fanouts` by type of edges, as many as these come to."""
         if len(fanouts) == 0:
             raise UsageError("fanouts: for each hop a number of neighbors")
-        spec = _live_spec(fanouts, 1, direction, 0, 0, replace, "neighbor", 0, False, topology=topology, edge_ids=direction == "in", relation_fanouts=relation_fanouts)
+        spec = _live_spec(fanouts, 1, direction, 0, 0, replace, "neighbor", 0, weighted, topology=topology, edge_ids=direction == "in", relation_fanouts=relation_fanouts)
         return _quarry.sample(self._store, spec, seeds, stream_seed)
 
     def stream(

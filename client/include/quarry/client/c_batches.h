@@ -103,8 +103,8 @@ struct quarry_live_spec {
   const uint32_t* relation_fanouts;
   size_t relation_fanout_count;
 };
-/* Since version 1.10: a block as quarry_sample's, by the spec's topology, direction, fanouts, replace, edge_ids and
- * relation_fanouts, with which it has `relations`. QUARRY_ALL_NEIGHBORS, of live streams, too: all of a node's, in `fanouts`
+/* Since version 1.10: a block as quarry_sample's, by the spec's topology, direction, fanouts, replace, weighted, edge_ids
+ * and relation_fanouts, with which it has `relations`. QUARRY_ALL_NEIGHBORS, of live streams, too: all of a node's, in `fanouts`
  * as many as relation_fanouts come to. QUARRY_UNSUPPORTED where a node has more than can be drawn (1024, by all types 4096),
  * of other draws, and of what a server of an earlier Quarry does not know. */
 #define QUARRY_ALL_NEIGHBORS 0xffffffffU

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Stores = tuple[AnyFeatureStore, GraphStore]
     EdgeType = tuple[str, str, str]
 
-_OF_SAMPLER = ("replace", "direction", "topology", *ONLY)
+_OF_SAMPLER = ("replace", "weighted", "direction", "topology", *ONLY)
 
 
 class NodeLoader(pyg_loader.NodeLoader):

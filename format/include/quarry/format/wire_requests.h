@@ -55,8 +55,9 @@ struct Sample {
   Direction direction = Direction::kIn;
   uint64_t stream_seed = 0;
   bool edge_ids = false;  // along kIn
-  bool replace = false;   // as RoadSpec has it, and the next one
+  bool replace = false;   // as RoadSpec has it, and the next ones
   std::vector<uint32_t> relation_fanouts = {};
+  bool weighted = false;
   bool operator==(const Sample&) const = default;
 };
 
