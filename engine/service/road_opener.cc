@@ -26,8 +26,8 @@ constexpr unsigned kRoadThreadsMax = 8;  // each extractor has staging memory of
 
 // Counts of a batch that none of a road's is expected to exceed.
 struct LargestBatch {
-  std::string table = {};                 // of rows; with types, of no node's
-  std::vector<std::string> type_tables;   // by type of nodes, empty: of no rows; none without types
+  std::string table;                          // of rows, where there is one
+  std::vector<std::string> type_tables = {};  // by type of nodes, an empty name: they have no rows; none without types
   uint32_t hops = 0;
   uint64_t seeds = 0, nodes = 0, edges = 0;
   bool edge_ids = false;

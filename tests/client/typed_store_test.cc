@@ -15,7 +15,6 @@ namespace quarry {
 namespace {
 
 using namespace testing_util;  // NOLINT: a test of what it has
-using testing::HasSubstr;
 
 constexpr uint32_t kAll = kAllNeighbors;
 

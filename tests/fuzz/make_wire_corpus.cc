@@ -34,7 +34,7 @@ void WriteMessages(const std::filesystem::path& folder) {
   }
 }
 
-// Of rows of one table, or of types of nodes.
+// A batch whose rows are of one table, or of types of nodes.
 void WriteBatch(const std::filesystem::path& folder, bool typed) {
   const BatchShape shape = {.hops = 1,
                             .seeds = 2,

@@ -388,7 +388,7 @@ class ServedTypesTest(TypedSamplesTest):
             self.assertEqual(one, other)
 
     def made(self):
-        """Of self.db, batches of each kind."""
+        """Batches of each kind from self.db."""
         attrs = {WRITES: {"place": torch.arange(self.graph["edges"][WRITES].shape[1])}}
         made = [
             sorted(self.Loader(self.db, FANOUTS, 32, "train", shuffle=True, seed=3, edge_attrs=attrs), key=lambda batch: batch["paper"].input_id.tolist()),

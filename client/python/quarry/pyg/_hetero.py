@@ -57,7 +57,7 @@ class Types:
         return named
 
     def edge_places(self, edge_types: Sequence[EdgeType]) -> dict[EdgeType, EdgePlaces]:
-        """Of each of these types; all edges are read once."""
+        """Where edges of each of these types stand among themselves; all edges are read once."""
         places = {self._db._edge_type(edge_type)[0]: EdgePlaces(self._db.num_edges) for edge_type in edge_types}
         for first, rows in self._db._edges_in_parts():
             for relation, of_type in places.items():

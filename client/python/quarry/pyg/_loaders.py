@@ -206,7 +206,7 @@ def _batch(loader: Any, out: SamplerOutput | HeteroSamplerOutput) -> tuple[Any, 
         of_edges = isinstance(attr.group_name, tuple)
         if of_edges and out.edge is None:
             raise Unsupported(f"attribute {attr.attr_name!r} of edges: the sample has no ids of edges")
-        attr.index = feature_store.edge_places(attr.group_name, out.edge) if of_edges else out.node
+        attr.index = out.edge if of_edges else out.node
     for attr, tensor in zip(attrs, feature_store.multi_get_tensor(attrs, convert_type=True)):
         data[attr.attr_name] = tensor
     data.n_id = out.node

@@ -72,9 +72,9 @@ class FeatureStore(pyg_data.FeatureStore):
     snapshot    what is read; None: the newest commit, at every read
     edge_attrs  arrays or tensors by edge id, the edge's position in `db.edges()`: {"edge_attr": weights}; memory-mapped
                 ones stay on disk. Their group is EDGE, and get_all_edge_tensor_attrs lists them, for NodeLoader and
-                LinkLoader of quarry.pyg. get_all_tensor_attrs does not: PyG's own loaders index everything by node. Of a
-                database with types by type of edges, {("author", "writes", "paper"): {"edge_attr": weights}}: row i is the
-                i-th edge's of the type, in the order of `db.edges()`; the type is their group, and all edges are read once
+                LinkLoader of quarry.pyg. get_all_tensor_attrs does not: PyG's own loaders index everything by node.
+                With types, by type of edges, {("author", "writes", "paper"): {"edge_attr": weights}}: row i is the i-th
+                edge's of the type, in the order of `db.edges()`; the type is their group, and all edges are read once
 
     Tensors belong to the caller, and ids may come in any order and more than once. Attributes that are asked for
     together are one read of each table. Threads may share it. An attribute that is not there raises
@@ -352,7 +352,7 @@ class GraphStore(pyg_data.GraphStore):
         """Parts of a type's edges, each with how many came before it, sources, targets, and edge ids; no part is empty."""
         before = 0
         for first, rows in self.db._edges_in_parts(self._topology):
-            got = rows[: self._num_edges - first].astype(np.int64)  # edges may have come meanwhile
+            got = rows[: max(0, self._num_edges - first)].astype(np.int64)  # edges may have come meanwhile
             at = np.arange(first, first + len(got))
             if edges.relation is not None:
                 at, got = at[got[:, 1] == edges.relation], got[got[:, 1] == edges.relation]

@@ -108,8 +108,8 @@ struct DrawSeed {
   uint64_t number = 0;  // of the batch, in its pass
 };
 
-// In the place of a fanout: all neighbors of a node. Of batches that are sampled as they come; refused where a node has
-// more than can be drawn (quarry/sampling/all_neighbors.h).
+// In the place of a fanout: all neighbors of a node, for batches that are sampled as they come. Refused where a node has more
+// than can be drawn (quarry/sampling/all_neighbors.h).
 inline constexpr uint32_t kAllNeighbors = 0xffffffff;
 inline bool TakesAll(std::span<const uint32_t> fanouts) {
   return std::ranges::find(fanouts, kAllNeighbors) != fanouts.end();
