@@ -46,6 +46,17 @@ LiveRoadOptions LiveOptions(const RoadSpec& spec, const std::shared_ptr<const Sn
           .stop = stop};
 }
 
+uint64_t EdgesBound(const std::vector<uint32_t>& fanouts, const LargestBatch& largest) {
+  uint64_t edges = 0;
+  uint64_t frontier = std::min(largest.seeds, largest.nodes);
+  for (const uint64_t fanout : fanouts) {
+    const uint64_t found = frontier * fanout;
+    edges += found;
+    frontier = std::min(found, largest.nodes);
+  }
+  return edges;
+}
+
 // The road estimates its nodes; edges are bounded by the fanouts, or where these take all neighbors estimated as well, and by
 // the edges that there are.
 LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_max, uint64_t edges_max) {
@@ -59,13 +70,7 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
     for (const NodeTypeRecord& type : manifest->node_types)
       largest.type_tables.push_back(type.feature_table);
   }
-  uint64_t frontier = std::min(largest.seeds, largest.nodes);
-  for (const uint64_t fanout : spec.TakesAll() ? std::vector<uint32_t>() : spec.fanouts) {
-    const uint64_t found = frontier * fanout;
-    largest.edges += found;
-    frontier = std::min(found, largest.nodes);
-  }
-  if (spec.TakesAll()) largest.edges = edges_max;
+  largest.edges = spec.TakesAll() ? edges_max : EdgesBound(spec.fanouts, largest);
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
   if (topology != nullptr) largest.edges = std::min(largest.edges, spec.EdgesMax(topology->edge_count));
   return largest;

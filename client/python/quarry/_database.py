@@ -382,7 +382,7 @@ class Database:
         if edge_type is None:
             pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
         else:
-            relation, of, to, _ = self._edge_type(edge_type)
+            relation, of, to = self._edge_type(edge_type)
             pairs = _pairs_of(edges, self.num_nodes, of.num_nodes, to.num_nodes).astype(np.int64) + [[of.first], [to.first]]
         if pairs.shape[1] == 0:
             return np.empty(0, np.int64)
@@ -427,13 +427,13 @@ class Database:
                 return
             yield first, rows[:got]
 
-    def _edge_type(self, edge_type: Any) -> tuple[int, NodeType, NodeType, int]:
-        """Relation of a type of edges, the types of its ends, and how many there are."""
+    def _edge_type(self, edge_type: Any) -> tuple[int, NodeType, NodeType]:
+        """Relation of a type of edges, and the types of its ends."""
         types = {type_.name: type_ for type_ in self.node_types}
-        rows = self.sql("SELECT source, name, destination, relation, count FROM edge_types").fetchall()
-        for source, name, destination, relation, count in rows:
+        rows = self.sql("SELECT source, name, destination, relation FROM edge_types").fetchall()
+        for source, name, destination, relation in rows:
             if (source, name, destination) == (tuple(edge_type) if isinstance(edge_type, (tuple, list)) else edge_type):
-                return relation, types[source], types[destination], count
+                return relation, types[source], types[destination]
         raise NotFound(f"{self._address}: there are no edges of type {edge_type}; types are {', '.join(str(tuple(row[:3])) for row in rows) or 'none'}")
 
     def snapshot(self) -> Snapshot:
