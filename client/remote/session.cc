@@ -86,7 +86,7 @@ Status Session::CheckSample(const wire::Sample& sample) const {
 Status Session::CheckSampler(const RoadSpec& spec) const {
   if (!spec.relation_fanouts.empty())
     QUARRY_RETURN_IF_ERROR(CheckTypedDraws("batches by types of nodes and edges"));
-  if (spec.TakesAll()) QUARRY_RETURN_IF_ERROR(CheckTypedDraws("streams that take all neighbors"));
+  if (TakesAll(spec)) QUARRY_RETURN_IF_ERROR(CheckTypedDraws("streams that take all neighbors"));
   if (spec.DrawsPlainly() || (capabilities_ & wire::kSamplers) != 0) return Status();
   return MakeStatus(
       Code::kUnsupported,

@@ -16,6 +16,7 @@
 #include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/cache/neighbor_cache.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/io/device.h"
 #include "quarry/sampling/all_neighbors.h"
 #include "quarry/sampling/seed_order.h"
@@ -52,7 +53,7 @@ class LiveRoadImpl final : public LiveRoad {
       : store_(store),
         budget_(budget),
         options_(options),
-        takes_all_(options.spec.TakesAll()),
+        takes_all_(TakesAll(options.spec)),
         sides_(SidesOf(options.spec.direction)) {}
 
   Status OpenAll();

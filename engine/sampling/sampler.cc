@@ -7,6 +7,7 @@
 #include "node_table.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "resolver.h"
 
 namespace quarry {

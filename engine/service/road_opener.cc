@@ -9,6 +9,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/format/wire.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/pipeline/live_road.h"
@@ -70,7 +71,7 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
     for (const NodeTypeRecord& type : manifest->node_types)
       largest.type_tables.push_back(type.feature_table);
   }
-  largest.edges = spec.TakesAll() ? edges_max : EdgesBound(spec.fanouts, largest);
+  largest.edges = TakesAll(spec) ? edges_max : EdgesBound(spec.fanouts, largest);
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
   if (topology != nullptr) largest.edges = std::min(largest.edges, spec.EdgesMax(topology->edge_count));
   return largest;
@@ -400,7 +401,7 @@ Status CheckLiveOnly(const wire::OpenStream& request) {
   if (!spec->relation_fanouts.empty()) {
     return Status(Code::kUnsupported, "fanouts by type of edges are drawn on the live road alone");
   }
-  if (!spec->TakesAll()) return Status::Ok();
+  if (!TakesAll(*spec)) return Status::Ok();
   return Status(Code::kUnsupported,
                 "all neighbors are taken by batches that are sampled as they come: on the live road alone");
 }

@@ -26,7 +26,7 @@ struct Had {
   std::vector<uint64_t> edge_ids;
   std::vector<uint16_t> relations;
   std::vector<int64_t> labels;
-  std::vector<TypeRows> type_rows;
+  std::vector<std::pair<ElementType, uint32_t>> type_rows;
   std::vector<std::vector<std::byte>> rows;
   bool operator==(const Had&) const = default;
 };
@@ -50,7 +50,7 @@ class TypedStoreTest : public testing::TestWithParam<StoreKind> {
     copy(view.edge_ids, had.edge_ids);
     copy(view.relations, had.relations);
     copy(view.labels, had.labels);
-    copy(view.type_rows, had.type_rows);
+    for (const TypeRows& rows : view.type_rows) had.type_rows.emplace_back(rows.element_type, rows.dim);
     for (size_t i = 0; i < view.nodes.size() && !view.type_rows.empty(); ++i) {
       size_t type = 0;
       while (view.nodes[i] >= set_.nodes[type].first + set_.nodes[type].count) ++type;

@@ -40,7 +40,6 @@ struct FeatureView {
 struct TypeRows {
   ElementType element_type = ElementType::kFloat32;
   uint32_t dim = 0;  // 0: nodes of the type have none
-  bool operator==(const TypeRows&) const = default;
 };
 
 // The sampled graph in DENSE form (quarry/sampling/block.h says how nodes are numbered), and what belongs to

@@ -108,13 +108,6 @@ struct DrawSeed {
   uint64_t number = 0;  // of the batch, in its pass
 };
 
-// In the place of a fanout: all neighbors of a node, for batches that are sampled as they come. Refused where a node has more
-// than can be drawn (quarry/sampling/all_neighbors.h).
-inline constexpr uint32_t kAllNeighbors = 0xffffffff;
-inline bool TakesAll(std::span<const uint32_t> fanouts) {
-  return std::ranges::find(fanouts, kAllNeighbors) != fanouts.end();
-}
-
 struct RoadSpec {
   std::string feature_table =
       "feature";  // of the rows of batches; empty: they have none, on live roads alone
@@ -151,10 +144,6 @@ struct RoadSpec {
     for (const uint32_t fanout : relation_fanouts) hash = MixSeed(hash, 4, fanout);
     return weighted ? MixSeed(hash, 3) : hash;
   }
-  // Types of edges, where fanouts are by type; else 0.
-  size_t relation_count() const { return fanouts.empty() ? 0 : relation_fanouts.size() / fanouts.size(); }
-  // Whether a hop takes all neighbors, by some type of edges or by all.
-  bool TakesAll() const { return quarry::TakesAll(fanouts) || quarry::TakesAll(relation_fanouts); }
   // Whether each node's neighbors are drawn by themselves, and all are alike: what every source of neighbors and every
   // server can do.
   bool DrawsPlainly() const {

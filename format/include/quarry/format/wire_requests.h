@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "quarry/format/fanouts.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
 #include "quarry/format/wire_maintenance.h"

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "quarry/base/status.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/format/graph_types.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/sampling/typed_lists.h"
