@@ -197,7 +197,8 @@ Result<std::unique_ptr<Batch>> RemoteStore::Sample(const wire::Sample& request) 
     QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
     QUARRY_TRY(wire::Sampled sampled, Expect<wire::Sampled>(answer.response, session->path()));
     QUARRY_TRY(Brought brought, session->TakeCopy(std::move(sampled.payload), deadline));
-    QUARRY_TRY(Sampled batch, OpenRemoteBatch(std::move(brought), 0, session->path(), block_memory_, nullptr));
+    QUARRY_TRY(Sampled batch,
+               OpenRemoteBatch(std::move(brought), 0, session->path(), block_memory_, nullptr));
     const size_t relations = RelationCount(request.fanouts, request.relation_fanouts);
     QUARRY_RETURN_IF_ERROR(CheckDrawnBy(batch->view(), /*edge_ids=*/false, relations, session->path()));
     return batch;

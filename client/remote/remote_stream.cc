@@ -297,9 +297,8 @@ Result<std::unique_ptr<Batch>> RemoteStream::Open(wire::Batch batch, Deadline de
   QUARRY_TRY(std::unique_ptr<Batch> opened,
              OpenRemoteBatch(std::move(brought), batch.index, link_->path(), memory_, held_->Hold()));
   if (const auto* const live = std::get_if<wire::LiveSpec>(&request_.road)) {
-    QUARRY_RETURN_IF_ERROR(
-        CheckDrawnBy(opened->view(), live->edge_ids, RelationCount(live->fanouts, live->relation_fanouts),
-                     link_->path()));
+    QUARRY_RETURN_IF_ERROR(CheckDrawnBy(opened->view(), live->edge_ids,
+                                        RelationCount(live->fanouts, live->relation_fanouts), link_->path()));
   }
   return opened;
 }

@@ -83,7 +83,8 @@ class LiveRoadImpl final : public LiveRoad {
            (typed() ? kProbedRelationBytes : 0);
   }
   uint64_t MarginPercent() const { return takes_all_ ? kAllNeighborsMarginPercent : kMarginPercent; }
-  uint64_t EdgesMax(const BatchProbe& probe) const {  // of a batch; those that take all neighbors may have no more
+  uint64_t EdgesMax(
+      const BatchProbe& probe) const {  // of a batch; those that take all neighbors may have no more
     const uint64_t edges = WithMargin(probe.edges_max, MarginPercent());
     return takes_all_ ? std::max(edges, std::min(kAllNeighborsEdges, EntriesMax())) : edges;
   }
@@ -127,7 +128,7 @@ class LiveRoadImpl final : public LiveRoad {
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
   BatchProbe probe_;
-  bool filled_ = false;  // the buffer has all rows
+  bool filled_ = false;      // the buffer has all rows
   uint64_t candidates_ = 0;  // seeds of all passes
   uint64_t seeds_max_ = 0;   // most seeds of a pass: the largest split
   OnePass
@@ -329,9 +330,9 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
     const uint64_t rows = std::min(node_count, WithMargin(distinct, kFlightMarginPercent));
     demand.rows_of_batches.push_back(std::max(rows, nodes_max));
   }
-  demand.frame_bytes =
-      nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + edges_max * EdgeBytes() +
-      WithMargin(probe.targets_max, MarginPercent()) * sizeof(uint32_t) + options_.spec.batch_size * sizeof(int64_t) + kKiB;
+  demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + edges_max * EdgeBytes() +
+                       WithMargin(probe.targets_max, MarginPercent()) * sizeof(uint32_t) +
+                       options_.spec.batch_size * sizeof(int64_t) + kKiB;
   demand.memory_sampler_bytes =
       NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true, options_.spec);
   demand.disk_sampler_bytes =

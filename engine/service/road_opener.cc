@@ -27,8 +27,9 @@ constexpr unsigned kRoadThreadsMax = 8;  // each extractor has staging memory of
 
 // Counts of a batch that none of a road's is expected to exceed.
 struct LargestBatch {
-  std::string table;                          // of rows, where there is one
-  std::vector<std::string> type_tables = {};  // by type of nodes, an empty name: they have no rows; none without types
+  std::string table;  // of rows, where there is one
+  std::vector<std::string> type_tables =
+      {};  // by type of nodes, an empty name: they have no rows; none without types
   uint32_t hops = 0;
   uint64_t seeds = 0, nodes = 0, edges = 0;
   bool edge_ids = false;
@@ -68,8 +69,7 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
                        .nodes = nodes_max,
                        .edge_ids = spec.edge_ids};
   if (!spec.relation_fanouts.empty()) {
-    for (const NodeTypeRecord& type : manifest->node_types)
-      largest.type_tables.push_back(type.feature_table);
+    for (const NodeTypeRecord& type : manifest->node_types) largest.type_tables.push_back(type.feature_table);
   }
   largest.edges = TakesAll(spec) ? edges_max : EdgesBound(spec.fanouts, largest);
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
@@ -96,21 +96,20 @@ Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest
     stride_bytes = std::max(stride_bytes, RowStride(of_type->element_type, of_type->dim));
   }
   const uint64_t seeds = std::min(largest.seeds, largest.nodes);
-  QUARRY_TRY(
-      const uint64_t bytes,
-      wire::BatchBytes({.hops = largest.hops,
-                        .seeds = static_cast<uint32_t>(seeds),
-                        .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
-                        .nodes = static_cast<uint32_t>(largest.nodes),
-                        .edges = std::min(largest.edges, kBlockEdgesMax),
-                        .labels = true,
-                        .edge_ids = largest.edge_ids,
-                        .relations = typed,
-                        .node_types = static_cast<uint32_t>(largest.type_tables.size()),
-                        .element_type = table == nullptr ? ElementType::kFloat32 : table->element_type,
-                        .dim = table == nullptr ? 0 : static_cast<uint32_t>(table->dim),
-                        .rows = stride_bytes == 0 ? 0 : largest.nodes,
-                        .stride_bytes = stride_bytes}));
+  QUARRY_TRY(const uint64_t bytes,
+             wire::BatchBytes({.hops = largest.hops,
+                               .seeds = static_cast<uint32_t>(seeds),
+                               .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
+                               .nodes = static_cast<uint32_t>(largest.nodes),
+                               .edges = std::min(largest.edges, kBlockEdgesMax),
+                               .labels = true,
+                               .edge_ids = largest.edge_ids,
+                               .relations = typed,
+                               .node_types = static_cast<uint32_t>(largest.type_tables.size()),
+                               .element_type = table == nullptr ? ElementType::kFloat32 : table->element_type,
+                               .dim = table == nullptr ? 0 : static_cast<uint32_t>(table->dim),
+                               .rows = stride_bytes == 0 ? 0 : largest.nodes,
+                               .stride_bytes = stride_bytes}));
   return RoundUp(bytes, wire::kLeaseAlignment);
 }
 
@@ -188,7 +187,8 @@ class Opener {
     options.sampling = device_;
     if (!region_paid_) {
       options.beside_bytes = [this, &spec](uint64_t nodes_max, uint64_t edges_max) {
-        const auto bytes = LeastRegionBytes(LargestOf(store_, spec, nodes_max, edges_max), /*estimated=*/true);
+        const auto bytes =
+            LeastRegionBytes(LargestOf(store_, spec, nodes_max, edges_max), /*estimated=*/true);
         return bytes.ok() ? *bytes : 0;  // Sized refuses the road for the same reason
       };
     }

@@ -217,8 +217,10 @@ TEST_F(HostileServerTest, AServerWithoutTypedDrawsIsNotAskedForThem) {
   });
   ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
   const wire::LiveSpec typed = {.fanouts = {2}, .relation_fanouts = {2}}, all = {.fanouts = {kAllNeighbors}};
-  EXPECT_THAT(store->OpenStream({.road = typed}), IsStatus(Code::kUnsupported, HasSubstr("without batches by types")));
-  EXPECT_THAT(store->OpenStream({.road = all}), IsStatus(Code::kUnsupported, HasSubstr("take all neighbors")));
+  EXPECT_THAT(store->OpenStream({.road = typed}),
+              IsStatus(Code::kUnsupported, HasSubstr("without batches by types")));
+  EXPECT_THAT(store->OpenStream({.road = all}),
+              IsStatus(Code::kUnsupported, HasSubstr("take all neighbors")));
   EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .relation_fanouts = {2}}),
               IsStatus(Code::kUnsupported, HasSubstr("without batches by types")));
   EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .replace = true}),

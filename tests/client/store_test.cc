@@ -147,7 +147,8 @@ TEST_P(StoreTest, SamplesByWeightsAreThoseOfTheSampler) {
     EXPECT_TRUE(std::ranges::equal((*batch)->view().nodes, expected[replace ? 1 : 0].nodes));
     EXPECT_TRUE(std::ranges::equal((*batch)->view().indices, expected[replace ? 1 : 0].indices));
   }
-  const auto again = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 5});  // of lists that have weights now
+  const auto again = store->Sample(
+      {.seeds = seeds, .fanouts = fanouts, .stream_seed = 5});  // of lists that have weights now
   ASSERT_OK(again);
   EXPECT_TRUE(std::ranges::equal((*again)->view().indices, (*plain)->view().indices));
 }

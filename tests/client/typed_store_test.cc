@@ -98,11 +98,19 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TypedStoreTest, testing::Values(StoreKind::kRemo
 
 TEST_P(TypedStoreTest, BatchesAreThoseOfTheDatabase) {
   const wire::LiveSpec specs[] = {
-      {.fanouts = {6, 3}, .batch_size = 32, .seed = 5, .edge_ids = true,
+      {.fanouts = {6, 3},
+       .batch_size = 32,
+       .seed = 5,
+       .edge_ids = true,
        .relation_fanouts = {2, 3, 1, 2, 4, 0, 2, 0, 3, 1}},
-      {.fanouts = {6, 3}, .batch_size = 32, .seed = 5, .replace = true,
+      {.fanouts = {6, 3},
+       .batch_size = 32,
+       .seed = 5,
+       .replace = true,
        .relation_fanouts = {2, 3, 1, 2, 4, 0, 2, 0, 3, 1}},
-      {.fanouts = {kAll, 5}, .batch_size = 7, .edge_ids = true,
+      {.fanouts = {kAll, 5},
+       .batch_size = 7,
+       .edge_ids = true,
        .relation_fanouts = {kAll, kAll, 0, kAll, 2, 1, 2, 2, 5, 5}},
       {.feature_table = "", .fanouts = {kAll, 2}, .batch_size = 32, .edge_ids = true}};
   for (const wire::LiveSpec& spec : specs) {
@@ -125,9 +133,14 @@ TEST_P(TypedStoreTest, BatchesAreThoseOfTheDatabase) {
 TEST_P(TypedStoreTest, BlocksAreThoseOfTheDatabase) {
   const auto first = static_cast<NodeId>(set_.nodes[1].first);
   const wire::Sample samples[] = {
-      {.seeds = {3, first, 7}, .fanouts = {6}, .stream_seed = 4, .edge_ids = true,
+      {.seeds = {3, first, 7},
+       .fanouts = {6},
+       .stream_seed = 4,
+       .edge_ids = true,
        .relation_fanouts = {2, 3, 1, 2, 4}},
-      {.seeds = {3, first + 2}, .fanouts = {kAll, kAll}, .edge_ids = true,
+      {.seeds = {3, first + 2},
+       .fanouts = {kAll, kAll},
+       .edge_ids = true,
        .relation_fanouts = {kAll, kAll, kAll, kAll, kAll, 2, 0, 1, kAll, 4}},
       {.seeds = {first}, .fanouts = {9}, .replace = true, .relation_fanouts = {0, 0, 0, 9, 0}}};
   std::vector<Had> expected;
@@ -151,7 +164,9 @@ TEST_P(TypedStoreTest, BlocksAreThoseOfTheDatabase) {
 
 TEST_P(TypedStoreTest, RefusalsHaveTheSameCodeAndWords) {
   const auto refusals = [](client::Store& store) {
-    const auto open = [&](wire::LiveSpec spec) { return store.OpenStream({.road = std::move(spec)}).status(); };
+    const auto open = [&](wire::LiveSpec spec) {
+      return store.OpenStream({.road = std::move(spec)}).status();
+    };
     const Status statuses[] = {
         open({.fanouts = {6}, .relation_fanouts = {1}}),
         open({.fanouts = {kAll}, .replace = true, .relation_fanouts = {kAll, 0, 0, 0, 0}}),

@@ -292,7 +292,8 @@ TEST(WireBatchTest, TheHeaderIsTheseBytes) {
   // Rows of a type that are longer than rows are, and elements of no type.
   ASSERT_OK_AND_ASSIGN(BatchView view, OpenBatch(typed.span()));
   const std::vector<TypeRows> longer = {{.dim = 4}, {.dim = 5}}, strange = {{ElementType{9}, 1}};
-  for (const auto& [rows, fault] : {std::pair(&longer, "of type 1 is 5"), std::pair(&strange, "of type 0 is 1")}) {
+  for (const auto& [rows, fault] :
+       {std::pair(&longer, "of type 1 is 5"), std::pair(&strange, "of type 0 is 1")}) {
     const std::vector<uint32_t> offsets = {1, 3, 4}, indptr = {0, 5, 5, 5}, indices(5), slots(4);
     view.hop_offsets = offsets;
     view.indptr = indptr;

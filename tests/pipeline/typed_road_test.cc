@@ -138,8 +138,8 @@ TEST_F(TypedRoad, HasRowsAndEdgesOfTheirTypes) {
 TEST_F(TypedRoad, TakesAllNeighborsOfAType) {
   LiveRoadOptions options = Options();
   options.spec.fanouts = {kAllNeighbors, kAllNeighbors};
-  options.spec.relation_fanouts = {kAllNeighbors, 3, kAllNeighbors, kAllNeighbors, 0,
-                                   kAllNeighbors, kAllNeighbors, 0, kAllNeighbors, 1};
+  options.spec.relation_fanouts = {
+      kAllNeighbors, 3, kAllNeighbors, kAllNeighbors, 0, kAllNeighbors, kAllNeighbors, 0, kAllNeighbors, 1};
   uint64_t least_bytes = 0;
   {
     OpenRoad opened(database_, options);
