@@ -82,11 +82,10 @@ class LiveRoadImpl final : public LiveRoad {
     return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0) +
            (typed() ? kProbedRelationBytes : 0);
   }
-  uint64_t MarginPercent() const { return takes_all_ ? kAllNeighborsMarginPercent : kMarginPercent; }
-  uint64_t EdgesMax(
-      const BatchProbe& probe) const {  // of a batch; those that take all neighbors may have no more
-    const uint64_t edges = WithMargin(probe.edges_max, MarginPercent());
-    return takes_all_ ? std::max(edges, std::min(kAllNeighborsEdges, EntriesMax())) : edges;
+  // The most that is expected in a batch. Those that take all neighbors are refused where they have more edges.
+  uint64_t Expected(uint64_t probed, uint64_t in_any_case) const {
+    if (!takes_all_) return WithMargin(probed);
+    return std::max(WithMargin(probed, kAllNeighborsMarginPercent), std::min(in_any_case, EntriesMax()));
   }
   uint64_t EntriesMax() const {
     return BlockEntriesMax(options_.spec, topology_->node_count(), topology_->edge_count());
@@ -323,15 +322,15 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.slot_bytes = SlotBytes(options_, rows_.widest());
   demand.cache_bytes = options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes;
   demand.cache_takes_what_is_left = options_.cache_takes_what_is_left;
-  const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front(), MarginPercent()));
-  const uint64_t edges_max = EdgesMax(probe);
+  const uint64_t nodes_max = std::min(node_count, Expected(probe.distinct_nodes.front(), kAllNeighborsNodes));
+  const uint64_t edges_max = Expected(probe.edges_max, kAllNeighborsEdges);
   if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max, edges_max);
   for (const uint64_t distinct : probe.distinct_nodes) {
     const uint64_t rows = std::min(node_count, WithMargin(distinct, kFlightMarginPercent));
     demand.rows_of_batches.push_back(std::max(rows, nodes_max));
   }
   demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + edges_max * EdgeBytes() +
-                       WithMargin(probe.targets_max, MarginPercent()) * sizeof(uint32_t) +
+                       Expected(probe.targets_max, kAllNeighborsNodes) * sizeof(uint32_t) +
                        options_.spec.batch_size * sizeof(int64_t) + kKiB;
   demand.memory_sampler_bytes =
       NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true, options_.spec);
@@ -359,7 +358,7 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
   QUARRY_TRY(plan_, DivideMemory(demand));
   plan_.sampling_device_bytes = SamplingDeviceBytes(options_, *topology_);
   QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes() - resident_bytes(), "the live road"));
-  plan_.batch_edges_max = EdgesMax(probe);
+  plan_.batch_edges_max = Expected(probe.edges_max, kAllNeighborsEdges);
   if (takes_all_) source_.block_entries_max = options_.spec.batch_size + plan_.batch_edges_max;
   QUARRY_RETURN_IF_ERROR(AllocateSampling());
   QUARRY_TRY(buffer_, FeatureBuffer::Make({.node_count = demand.node_count,

@@ -25,9 +25,9 @@ struct BatchProbe {
 uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates);
 
 // What batches of a pass may have beyond the largest one probed. Where no fanout bounds lists they differ more, and by more
-// the smaller they are: a block of so few edges takes next to nothing.
+// the smaller they are: so few nodes and edges, which take next to nothing, they may have in any case.
 inline constexpr uint64_t kMarginPercent = 15, kAllNeighborsMarginPercent = 100;
-inline constexpr uint64_t kAllNeighborsEdges = 64 * kKiB;
+inline constexpr uint64_t kAllNeighborsNodes = 4 * kKiB, kAllNeighborsEdges = 64 * kKiB;
 inline uint64_t WithMargin(uint64_t probed, uint64_t percent = kMarginPercent) {
   return probed + CeilDiv(probed * percent, 100);
 }

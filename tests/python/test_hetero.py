@@ -428,7 +428,7 @@ class HeteroTest(HeteroDatabaseTest):
 
         all_edges = self.db.edges().astype(np.int64)
         for at_a_time in (1 << 20, 97):
-            with unittest.mock.patch("quarry.pyg._stores._EDGES_AT_A_TIME", at_a_time):
+            with unittest.mock.patch("quarry._database._EDGES_AT_A_TIME", at_a_time):
                 store = GraphStore(self.db)
                 self.assertEqual({attr.edge_type: attr.size for attr in store.get_all_edge_attrs()}, {edge_type: (NODES[edge_type[0]], NODES[edge_type[2]]) for edge_type in EDGES})
                 coo, csc, csr = store.coo(), store.csc(), store.csr()
