@@ -383,7 +383,7 @@ class Database:
             pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
         else:
             relation, of, to = self._edge_type(edge_type)
-            pairs = _pairs_of(edges, self.num_nodes, of.num_nodes, to.num_nodes).astype(np.int64) + [[of.first], [to.first]]
+            pairs = _pairs_of(edges, self.num_nodes, of.num_nodes, to.num_nodes).astype(np.int64) + np.array([[of.first], [to.first]], np.int64)
         if pairs.shape[1] == 0:
             return np.empty(0, np.int64)
         wanted = pairs[1] << 32 | pairs[0]  # by destination

@@ -154,7 +154,8 @@ class EdgePlaces:
             return columns - self._first
         word, bit = columns >> 6, (columns & 63).astype(np.uint64)
         below = self._bits[word] & ((np.uint64(1) << bit) - np.uint64(1))
-        return self._before[word] + _BITS[below.astype("<u8").view(np.uint8)].reshape(-1, 8).sum(axis=1, dtype=np.int64)
+        places: npt.NDArray[np.int64] = self._before[word] + _BITS[below.astype("<u8").view(np.uint8)].reshape(-1, 8).sum(axis=1, dtype=np.int64)
+        return places
 
 
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
