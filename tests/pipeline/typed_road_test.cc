@@ -8,6 +8,7 @@
 #include <set>
 
 #include "pipeline/pass_util.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
 #include "quarry/sampling/sampler.h"
