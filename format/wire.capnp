@@ -120,8 +120,9 @@ struct Sample {
   direction @3 :UInt8;           # 0 in, 1 out, 2 both
   streamSeed @4 :UInt64;
   edgeIds @5 :Bool;
-  replace @6 :Bool;                    # of a database in the process alone, as the next one
+  replace @6 :Bool;
   relationFanouts @7 :List(UInt32);    # of each hop, by relation; empty = edges of all types are alike
+  weighted @8 :Bool;
 }
 
 struct LiveSpec {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cstddef>
 #include <functional>
 #include <limits>
 
@@ -32,18 +33,24 @@ constexpr size_t kDimAt = 60;
 constexpr size_t kRowsAt = 64;
 constexpr size_t kStrideAt = 72;
 constexpr size_t kPlacesAt = 80;
-constexpr size_t kPlaces = 8;
-static_assert(kPlacesAt + 8 * kPlaces <= kBatchHeaderBytes && kBatchHeaderBytes % kBatchAlignment == 0);
+constexpr size_t kPlaces = 10;
+constexpr size_t kNodeTypesAt = kPlacesAt + 8 * kPlaces;
+static_assert(kNodeTypesAt + 4 <= kBatchHeaderBytes && kBatchHeaderBytes % kBatchAlignment == 0);
 
 constexpr uint32_t kHasLabels = 1;
 constexpr uint32_t kHasSlots = 2;
 constexpr uint32_t kRowsOutside = 4;
 constexpr uint32_t kHasEdgeIds = 8;
-constexpr uint32_t kFlags = kHasLabels | kHasSlots | kRowsOutside | kHasEdgeIds;
+constexpr uint32_t kHasRelations = 16;
+constexpr uint32_t kFlags = kHasLabels | kHasSlots | kRowsOutside | kHasEdgeIds | kHasRelations;
 
 constexpr uint64_t kEdgesMax = uint64_t{1} << 31;
 constexpr uint64_t kRowsMax = uint64_t{1} << 32;
 constexpr uint64_t kStrideMax = uint64_t{1} << 28;
+constexpr uint32_t kNodeTypesMax = 1 << 16;
+
+// Two uint32 in the slot: the element type's first byte, and the dim.
+static_assert(sizeof(TypeRows) == 8 && offsetof(TypeRows, dim) == 4 && sizeof(ElementType) == 1);
 
 using Header = std::array<std::byte, kBatchHeaderBytes>;
 
@@ -57,10 +64,12 @@ struct Places {
   uint64_t slots = 0;
   uint64_t rows = 0;
   uint64_t edge_ids = 0;
+  uint64_t relations = 0;
+  uint64_t type_rows = 0;
   uint64_t end = 0;
 
   std::array<uint64_t, kPlaces> all() const {
-    return {hop_offsets, indptr, indices, nodes, labels, slots, rows, edge_ids};
+    return {hop_offsets, indptr, indices, nodes, labels, slots, rows, edge_ids, relations, type_rows};
   }
 };
 
@@ -79,8 +88,10 @@ Places PlacesOf(const BatchShape& shape) {
   places.nodes = take(shape.nodes, sizeof(NodeId));
   if (shape.labels) places.labels = take(shape.seeds, sizeof(int64_t));
   if (shape.slots) places.slots = take(shape.nodes, 4);
-  if (shape.dim > 0 && !shape.rows_outside) places.rows = take(shape.rows, shape.stride_bytes);
+  if (shape.stride_bytes > 0 && !shape.rows_outside) places.rows = take(shape.rows, shape.stride_bytes);
   if (shape.edge_ids) places.edge_ids = take(shape.edges, sizeof(uint64_t));
+  if (shape.relations) places.relations = take(shape.edges, sizeof(uint16_t));
+  if (shape.node_types > 0) places.type_rows = take(shape.node_types, sizeof(TypeRows));
   places.end = at;
   return places;
 }
@@ -88,7 +99,9 @@ Places PlacesOf(const BatchShape& shape) {
 // What is wrong with the shape's features; empty: nothing.
 std::string_view FeatureFault(const BatchShape& shape) {
   if (!IsElementType(static_cast<uint8_t>(shape.element_type))) return "has elements of an unknown type";
-  if (shape.dim == 0) {
+  if (shape.node_types > kNodeTypesMax) return "has too many types of nodes";
+  if (shape.node_types > 0 && shape.dim > 0) return "has rows of one table, and of types of nodes";
+  if (shape.dim == 0 && (shape.node_types == 0 || shape.stride_bytes == 0)) {
     const bool none = shape.rows == 0 && shape.stride_bytes == 0 && !shape.slots && !shape.rows_outside;
     return none ? "" : "has rows of no elements";
   }
@@ -143,6 +156,8 @@ void PlaceArrays(const BatchShape& shape, const Places& places, std::span<Byte> 
   arrays.nodes = ArrayAt<NodeId>(slot, places.nodes, shape.nodes);
   if (shape.labels) arrays.labels = ArrayAt<int64_t>(slot, places.labels, shape.seeds);
   if (shape.edge_ids) arrays.edge_ids = ArrayAt<uint64_t>(slot, places.edge_ids, shape.edges);
+  if (shape.relations) arrays.relations = ArrayAt<uint16_t>(slot, places.relations, shape.edges);
+  if (shape.node_types > 0) arrays.type_rows = ArrayAt<TypeRows>(slot, places.type_rows, shape.node_types);
   if (shape.slots) slots = ArrayAt<uint32_t>(slot, places.slots, shape.nodes);
   if (places.rows > 0) rows = ArrayAt<std::byte>(slot, places.rows, shape.rows * shape.stride_bytes);
 }
@@ -151,7 +166,8 @@ Header EncodeHeader(const BatchShape& shape, const Places& places) {
   Header header{};
   std::memcpy(&header[kBatchMagicAt], kBatchMagic.data(), kBatchMagic.size());
   const uint32_t flags = (shape.labels ? kHasLabels : 0) | (shape.slots ? kHasSlots : 0) |
-                         (shape.rows_outside ? kRowsOutside : 0) | (shape.edge_ids ? kHasEdgeIds : 0);
+                         (shape.rows_outside ? kRowsOutside : 0) | (shape.edge_ids ? kHasEdgeIds : 0) |
+                         (shape.relations ? kHasRelations : 0);
   StoreLittle<uint32_t>(&header[kVersionAt], kBatchVersion);
   StoreLittle<uint32_t>(&header[kFlagsAt], flags);
   StoreLittle<uint64_t>(&header[kIndexAt], shape.index);
@@ -167,6 +183,7 @@ Header EncodeHeader(const BatchShape& shape, const Places& places) {
   StoreLittle<uint64_t>(&header[kStrideAt], shape.stride_bytes);
   const auto all = places.all();
   for (size_t i = 0; i < kPlaces; ++i) StoreLittle<uint64_t>(&header[kPlacesAt + 8 * i], all[i]);
+  StoreLittle<uint32_t>(&header[kNodeTypesAt], shape.node_types);
   return header;
 }
 
@@ -210,6 +227,8 @@ Result<BatchShape> DecodeHeader(const Header& header) {
                     .edges = LoadLittle<uint64_t>(&header[kEdgesAt]),
                     .labels = (flags & kHasLabels) != 0,
                     .edge_ids = (flags & kHasEdgeIds) != 0,
+                    .relations = (flags & kHasRelations) != 0,
+                    .node_types = LoadLittle<uint32_t>(&header[kNodeTypesAt]),
                     .element_type = static_cast<ElementType>(element_type),
                     .dim = LoadLittle<uint32_t>(&header[kDimAt]),
                     .rows = LoadLittle<uint64_t>(&header[kRowsAt]),
@@ -348,8 +367,14 @@ Status CheckBatch(const BatchView& batch) {
   }
   const std::span<const uint32_t> slots = batch.features.slots;
   const uint64_t at = FirstBeyond(slots, batch.features.row_count());
-  if (at == slots.size()) return Status();
-  return BlockFault(batch, "slot", at, slots[at]);
+  if (at < slots.size()) return BlockFault(batch, "slot", at, slots[at]);
+  for (size_t type = 0; type < batch.type_rows.size(); ++type) {
+    const TypeRows& rows = batch.type_rows[type];
+    const bool fits = IsElementType(static_cast<uint8_t>(rows.element_type)) && rows.dim <= kDimMax &&
+                      (rows.dim == 0 || RowBytes(rows.element_type, rows.dim) <= batch.features.stride_bytes);
+    if (!fits) return BlockFault(batch, "the dim of rows of type", type, rows.dim);
+  }
+  return Status();
 }
 
 uint64_t RowBlockBytes(const RowBlockShape& shape) {

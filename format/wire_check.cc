@@ -60,9 +60,7 @@ struct RequestCheck {
     QUARRY_RETURN_IF_ERROR(CheckPositive(sample.seeds.size(), "the number of seeds"));
     QUARRY_RETURN_IF_ERROR(CheckCount(sample.seeds.size(), limits.ids_max, "seeds"));
     QUARRY_RETURN_IF_ERROR(CheckKnown(sample.direction));
-    std::vector<uint32_t> drawn;  // where not all are taken; how many types there are, the graph tells
-    for (const uint32_t fanout : sample.fanouts) drawn.push_back(fanout == kAllNeighbors ? 1 : fanout);
-    return CheckFanouts(drawn, sample.relation_fanouts.empty() ? kFanoutMax : kTypedFanoutMax);
+    return CheckFanouts(sample.fanouts, sample.relation_fanouts.empty() ? kFanoutMax : kTypedFanoutMax);
   }
 
   Status operator()(const OpenStream& open) const {

@@ -135,6 +135,7 @@ inline Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_ma
     return Fault("{} fanouts: there are 1 to {}", fanouts.size(), kHopsMax);
   }
   for (const uint32_t fanout : fanouts) {
+    if (fanout == kAllNeighbors) continue;  // who may take them, and of which nodes, the engine says
     if (fanout == 0 || fanout > fanout_max)
       return Fault("fanout {}: 1 to {} are allowed", fanout, fanout_max);
   }

@@ -88,14 +88,12 @@ int quarry_sample(quarry_store* store, const char* topology, const uint32_t* see
 }
 int quarry_sample_by(quarry_store* store, const quarry_live_spec* spec, const uint32_t* seeds,
                      size_t seed_count, uint64_t stream_seed, quarry_batch** batch) {
-  static_assert(QUARRY_ALL_NEIGHBORS == wire::kAllNeighbors);
+  static_assert(QUARRY_ALL_NEIGHBORS == quarry::kAllNeighbors);
   return Ends([&]() -> Status {
     QUARRY_TRY(quarry::RoadSpec road, SpecOf(spec));
-    if (road.weighted || road.sampler != quarry::SamplerKind::kNeighbor) {
-      return Status(
-          Code::kUnsupported,
-          "blocks are drawn uniformly, of each node by itself: streams draw by weights, and have the "
-          "sampler 'labor'");
+    if (road.sampler != quarry::SamplerKind::kNeighbor) {
+      return Status(Code::kUnsupported,
+                    "blocks are drawn of each node by itself: streams have the sampler 'labor'");
     }
     QUARRY_TRY(auto sampled, store->store->Sample({.topology = std::move(road.topology),
                                                    .seeds = ListOf(seeds, seed_count),
@@ -104,7 +102,8 @@ int quarry_sample_by(quarry_store* store, const quarry_live_spec* spec, const ui
                                                    .stream_seed = stream_seed,
                                                    .edge_ids = road.edge_ids,
                                                    .replace = road.replace,
-                                                   .relation_fanouts = std::move(road.relation_fanouts)}));
+                                                   .relation_fanouts = std::move(road.relation_fanouts),
+                                                   .weighted = road.weighted}));
     *batch = new quarry_batch{std::move(sampled)};
     return Status();
   });

@@ -472,12 +472,12 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
 void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t classes) {
   const std::shared_ptr<const Manifest> manifest = database.manifest();
   if (arguments.plan_flags.cache != kCacheAuto) {
-    arguments.road.beside_bytes = [bytes = ProbeBytes(*manifest)](uint64_t) { return bytes; };
+    arguments.road.beside_bytes = [bytes = ProbeBytes(*manifest)](uint64_t, uint64_t) { return bytes; };
     return;
   }
   arguments.road.cache_takes_what_is_left = true;
   const uint64_t budget_bytes = database.budget().limit_bytes();
-  arguments.road.beside_bytes = [=, &arguments](uint64_t batch_nodes_max) {
+  arguments.road.beside_bytes = [=, &arguments](uint64_t batch_nodes_max, uint64_t /*batch_edges_max*/) {
     return MemoryOf(arguments, *manifest, classes, batch_nodes_max).TrainerOf(budget_bytes) +
            ProbeBytes(*manifest);
   };

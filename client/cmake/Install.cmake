@@ -52,7 +52,7 @@ install(FILES
   ${CMAKE_SOURCE_DIR}/engine/base/include/quarry/base/random.h
   ${CMAKE_SOURCE_DIR}/engine/base/include/quarry/base/status.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/base COMPONENT library)
-set(QUARRY_FORMAT_HEADERS batch_view device_batch element_type embedding_spec partition_method road_spec types wire_batch wire_derived wire_maintenance wire_parts wire_requests wire_responses wire_sql wire_status wire_training wire_types wire_writes)
+set(QUARRY_FORMAT_HEADERS batch_view device_batch element_type embedding_spec fanouts partition_method road_spec types wire_batch wire_derived wire_maintenance wire_parts wire_requests wire_responses wire_sql wire_status wire_training wire_types wire_writes)
 list(TRANSFORM QUARRY_FORMAT_HEADERS PREPEND ${CMAKE_SOURCE_DIR}/format/include/quarry/format/)
 list(TRANSFORM QUARRY_FORMAT_HEADERS APPEND .h)
 install(FILES ${QUARRY_FORMAT_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quarry/format COMPONENT library)

@@ -18,21 +18,30 @@ class BatchHold {
 
   // The view, its block in memory that is ours alone.
   BatchView CopyBlock(BatchView view) {
-    std::span<const uint32_t>* const arrays[] = {&view.hop_offsets, &view.indptr, &view.indices,
-                                                 &view.features.slots};
+    const auto for_each = [&view](auto&& visit) {
+      visit(view.hop_offsets);
+      visit(view.indptr);
+      visit(view.indices);
+      visit(view.features.slots);
+      visit(view.relations);
+      visit(view.type_rows);
+    };
     size_t words = 0;
-    for (const auto* array : arrays) words += array->size();
+    for_each([&words](const auto& array) { words += WordsOf(array.size_bytes()); });
     copies_ = memory_->Take(words);
     uint32_t* at = copies_.words.get();
-    for (std::span<const uint32_t>* array : arrays) {
-      if (!array->empty()) std::memcpy(at, array->data(), array->size_bytes());
-      *array = {at, array->size()};
-      at += array->size();
-    }
+    for_each([&at]<typename T>(std::span<const T>& array) {
+      static_assert(alignof(T) <= alignof(uint32_t));
+      if (!array.empty()) std::memcpy(at, array.data(), array.size_bytes());
+      array = {reinterpret_cast<const T*>(at), array.size()};
+      at += WordsOf(array.size_bytes());
+    });
     return view;
   }
 
  private:
+  static size_t WordsOf(size_t bytes) { return (bytes + sizeof(uint32_t) - 1) / sizeof(uint32_t); }
+
   const Brought brought_;
   const std::shared_ptr<const void> held_;
   const std::shared_ptr<BlockMemory> memory_;
@@ -45,6 +54,23 @@ bool IsAligned(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+Status CheckDrawnBy(const BatchView& view, bool edge_ids, size_t relations, const std::string& path) {
+  const auto lacks = [&view](const auto& array) { return array.size() != view.indices.size(); };
+  if (edge_ids && lacks(view.edge_ids)) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: the server's batches have no edge ids: it is of an earlier Quarry", path);
+  }
+  if (relations == 0) return Status();
+  if (lacks(view.relations)) {
+    return MakeStatus(Code::kCorruption, "{}: the server gave batch {} without types of its edges", path,
+                      view.index);
+  }
+  const auto beyond = std::ranges::find_if(view.relations, [=](uint16_t r) { return r >= relations; });
+  if (beyond == view.relations.end()) return Status();
+  return MakeStatus(Code::kCorruption, "{}: the server gave batch {} with an edge of type {}, of {} types",
+                    path, view.index, *beyond, relations);
+}
 
 BlockMemory::Piece BlockMemory::Take(size_t words) {
   {

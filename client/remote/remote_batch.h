@@ -38,4 +38,8 @@ Result<std::unique_ptr<Batch>> OpenRemoteBatch(Brought brought, uint64_t index, 
                                                const std::shared_ptr<BlockMemory>& memory,
                                                std::shared_ptr<const void> held);
 
+// Whether a batch has what was asked for: edge ids, and types of edges, of so many (0: nobody asked). kUnsupported where the
+// server knows no edge ids; kCorruption where types are missing, or others than there are.
+Status CheckDrawnBy(const BatchView& view, bool edge_ids, size_t relations, const std::string& path);
+
 }  // namespace quarry::client

@@ -193,17 +193,15 @@ Result<std::unique_ptr<Batch>> RemoteStore::Sample(const wire::Sample& request) 
   using Sampled = std::unique_ptr<Batch>;
   const Deadline deadline = link_->NewDeadline();
   return link_->Run(deadline, [&](const std::shared_ptr<Session>& session) -> Result<Sampled> {
-    QUARRY_RETURN_IF_ERROR(session->CheckSampler({.relation_fanouts = request.relation_fanouts}));
-    if (request.replace) {
-      return MakeStatus(Code::kUnsupported,
-                        "{}: a server's blocks have distinct neighbors: open the database itself for draws "
-                        "with replacement",
-                        session->path());
-    }
+    QUARRY_RETURN_IF_ERROR(session->CheckSample(request));
     QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
     QUARRY_TRY(wire::Sampled sampled, Expect<wire::Sampled>(answer.response, session->path()));
     QUARRY_TRY(Brought brought, session->TakeCopy(std::move(sampled.payload), deadline));
-    return OpenRemoteBatch(std::move(brought), 0, session->path(), block_memory_, nullptr);
+    QUARRY_TRY(Sampled batch,
+               OpenRemoteBatch(std::move(brought), 0, session->path(), block_memory_, nullptr));
+    const size_t relations = RelationCount(request.fanouts, request.relation_fanouts);
+    QUARRY_RETURN_IF_ERROR(CheckDrawnBy(batch->view(), /*edge_ids=*/false, relations, session->path()));
+    return batch;
   });
 }
 

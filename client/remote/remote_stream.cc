@@ -296,11 +296,9 @@ Result<std::unique_ptr<Batch>> RemoteStream::Open(wire::Batch batch, Deadline de
   QUARRY_TRY(Brought brought, at_.session->Take(std::move(batch.payload), batch.rows, true, deadline));
   QUARRY_TRY(std::unique_ptr<Batch> opened,
              OpenRemoteBatch(std::move(brought), batch.index, link_->path(), memory_, held_->Hold()));
-  const auto* const live = std::get_if<wire::LiveSpec>(&request_.road);
-  const BatchView& view = opened->view();
-  if (live != nullptr && live->edge_ids && view.edge_ids.size() != view.indices.size()) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: the server's batches have no edge ids: it is of an earlier Quarry", link_->path());
+  if (const auto* const live = std::get_if<wire::LiveSpec>(&request_.road)) {
+    QUARRY_RETURN_IF_ERROR(CheckDrawnBy(opened->view(), live->edge_ids,
+                                        RelationCount(live->fanouts, live->relation_fanouts), link_->path()));
   }
   return opened;
 }

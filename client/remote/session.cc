@@ -69,14 +69,24 @@ Status Session::CheckTrainings() const {
                     path());
 }
 
+Status Session::CheckTypedDraws(std::string_view asked) const {
+  if ((capabilities_ & wire::kTypedDraws) != 0) return Status();
+  return MakeStatus(Code::kUnsupported,
+                    "{}: the server is of a Quarry without {}: serve the database by this one, or open it "
+                    "itself",
+                    path(), asked);
+}
+
+Status Session::CheckSample(const wire::Sample& sample) const {
+  if (!sample.relation_fanouts.empty()) return CheckTypedDraws("batches by types of nodes and edges");
+  if (sample.weighted) return CheckTypedDraws("blocks drawn by weights");
+  return sample.replace ? CheckTypedDraws("blocks drawn with replacement") : Status();
+}
+
 Status Session::CheckSampler(const RoadSpec& spec) const {
-  // A server would refuse it, and one of an earlier Quarry would not see it.
-  if (!spec.relation_fanouts.empty()) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: a server's batches have no types of nodes and edges: open the database itself for "
-                      "fanouts by type",
-                      path());
-  }
+  if (!spec.relation_fanouts.empty())
+    QUARRY_RETURN_IF_ERROR(CheckTypedDraws("batches by types of nodes and edges"));
+  if (TakesAll(spec)) QUARRY_RETURN_IF_ERROR(CheckTypedDraws("streams that take all neighbors"));
   if (spec.DrawsPlainly() || (capabilities_ & wire::kSamplers) != 0) return Status();
   return MakeStatus(
       Code::kUnsupported,

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "connection.h"
@@ -50,6 +51,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Status CheckTrainings() const;
   // kUnsupported for a server that would draw otherwise.
   Status CheckSampler(const RoadSpec& spec) const;
+  Status CheckSample(const wire::Sample& sample) const;
   Status CheckParts() const;  // that batches of parts have the database's ids
   bool has_put_pieces() const { return (capabilities_ & wire::kPutPieces) != 0; }
   bool has_put_graph() const { return has_put_pieces() && (capabilities_ & wire::kPutGraph) != 0; }
@@ -88,6 +90,7 @@ class Session : public std::enable_shared_from_this<Session> {
   explicit Session(const SessionOptions& options) : options_(options) {}
   Status Greet(Deadline deadline);
   Status OpenAs(Deadline deadline);
+  Status CheckTypedDraws(std::string_view asked) const;
   Result<std::shared_ptr<MemoryMap>> MapOf(const wire::Range& range);
   Result<Brought> Read(const wire::Lease& lease, Deadline deadline);
   Status ReadChunks(const wire::Lease& lease, Deadline deadline,

@@ -7,6 +7,7 @@
 #include "quarry/base/random.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/format/checksum.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/record_names.h"
 
@@ -202,8 +203,12 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
 }
 
 Status CheckPlannable(const RoadSpec& road) {
-  if (!road.edge_ids) return Status::Ok();
-  return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
+  if (road.edge_ids) {
+    return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
+  }
+  if (!TakesAll(road)) return Status::Ok();
+  return Status(Code::kUnsupported,
+                "all neighbors are taken by batches that are sampled as they come: give a layout numbers");
 }
 
 Status DropLayout(Store& store, std::string_view name) {

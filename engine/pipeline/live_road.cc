@@ -16,7 +16,9 @@
 #include "quarry/base/processor_time.h"
 #include "quarry/base/random.h"
 #include "quarry/cache/neighbor_cache.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/io/device.h"
+#include "quarry/sampling/all_neighbors.h"
 #include "quarry/sampling/seed_order.h"
 #include "quarry/sampling/typed_lists.h"
 #include "quarry/storage/node_properties.h"
@@ -33,11 +35,7 @@ constexpr uint64_t kMeasuredTableBytes =
 constexpr uint64_t kMeasureBytes = 8 * kMiB;   // held by MeasureDevice
 constexpr uint64_t kProbeSeed = 0x70726f6265;  // apart from the streams of passes
 
-// Batches of a pass may be larger than the largest one probed, and a batch that exceeds all slots ends it.
-// Several in flight that need more than is there merely wait.
-uint64_t WithMargin(uint64_t probed, uint64_t percent = 15) {
-  return probed + CeilDiv(probed * percent, 100);
-}
+// A batch that exceeds all slots ends its pass. Several in flight that need more than is there merely wait.
 constexpr uint64_t kFlightMarginPercent = 3;
 
 // What an entry of a block takes while it is sampled: a neighbor, a node, its place in a hash table at a
@@ -52,7 +50,11 @@ constexpr uint64_t kProbedBytesAnyway = 8 * kMiB;
 class LiveRoadImpl final : public LiveRoad {
  public:
   LiveRoadImpl(Store& store, MemoryBudget& budget, const LiveRoadOptions& options)
-      : store_(store), budget_(budget), options_(options), sides_(SidesOf(options.spec.direction)) {}
+      : store_(store),
+        budget_(budget),
+        options_(options),
+        takes_all_(TakesAll(options.spec)),
+        sides_(SidesOf(options.spec.direction)) {}
 
   Status OpenAll();
   Result<LiveRoadNeed> Measure();
@@ -80,6 +82,14 @@ class LiveRoadImpl final : public LiveRoad {
     return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0) +
            (typed() ? kProbedRelationBytes : 0);
   }
+  // The most that is expected in a batch. Those that take all neighbors are refused where they have more edges.
+  uint64_t Expected(uint64_t probed, uint64_t in_any_case) const {
+    if (!takes_all_) return WithMargin(probed);
+    return std::max(WithMargin(probed, kAllNeighborsMarginPercent), std::min(in_any_case, EntriesMax()));
+  }
+  uint64_t EntriesMax() const {
+    return BlockEntriesMax(options_.spec, topology_->node_count(), topology_->edge_count());
+  }
   uint64_t EdgeBytes() const {  // of a block
     return sizeof(uint32_t) + (options_.spec.edge_ids ? sizeof(uint64_t) : 0) +
            (typed() ? sizeof(uint16_t) : 0);
@@ -94,7 +104,8 @@ class LiveRoadImpl final : public LiveRoad {
 
   Store& store_;
   MemoryBudget& budget_;
-  const LiveRoadOptions options_;
+  LiveRoadOptions options_;  // with numbers in the place of "all neighbors", once OpenBase is through
+  const bool takes_all_;     // of any hop
   const std::span<const Adjacency> sides_;
 
   MemoryBudget::Reservation resident_reservation_;  // what OpenBase loads
@@ -116,8 +127,7 @@ class LiveRoadImpl final : public LiveRoad {
   std::vector<std::unique_ptr<Extractor>> extractors_;
   LiveRoadPlan plan_;
   BatchProbe probe_;
-  bool filled_ = false;  // the buffer has all rows
-  uint64_t batch_edges_max_ = 0;
+  bool filled_ = false;      // the buffer has all rows
   uint64_t candidates_ = 0;  // seeds of all passes
   uint64_t seeds_max_ = 0;   // most seeds of a pass: the largest split
   OnePass
@@ -205,6 +215,8 @@ Status LiveRoadImpl::OpenBase() {
   if (typed()) {
     QUARRY_TRY(types_, TypedLists::Load(store_, budget_, *store_.manifest(), *topology_));
   }
+  QUARRY_RETURN_IF_ERROR(
+      CountAllNeighbors(*topology_, types_.get(), store_.manifest()->edge_types, options_.spec));
   return OpenSnapshot();
 }
 
@@ -272,8 +284,7 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
              budget_.Reserve(probe_bytes + (in_memory ? indices_bytes() : 0), "probing a few batches"));
   const uint64_t bytes_max = std::max(budget_.available_bytes(), kProbedBytesAnyway);
   const uint64_t entries_max =
-      std::min({BlockEntriesMax(options_.spec, topology_->node_count(), topology_->edge_count()),
-                bytes_max / ProbedEntryBytes(), NeighborSource().block_entries_max});
+      std::min({EntriesMax(), bytes_max / ProbedEntryBytes(), NeighborSource().block_entries_max});
   QUARRY_TRY(const MemoryBudget::Reservation block_reservation,
              budget_.Reserve(std::min(entries_max * ProbedEntryBytes(), budget_.available_bytes()),
                              "the largest batch that is probed"));
@@ -311,16 +322,16 @@ MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   demand.slot_bytes = SlotBytes(options_, rows_.widest());
   demand.cache_bytes = options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes;
   demand.cache_takes_what_is_left = options_.cache_takes_what_is_left;
-  const uint64_t nodes_max = std::min(node_count, WithMargin(probe.distinct_nodes.front()));
-  if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max);
+  const uint64_t nodes_max = std::min(node_count, Expected(probe.distinct_nodes.front(), kAllNeighborsNodes));
+  const uint64_t edges_max = Expected(probe.edges_max, kAllNeighborsEdges);
+  if (options_.beside_bytes) demand.beside_bytes = options_.beside_bytes(nodes_max, edges_max);
   for (const uint64_t distinct : probe.distinct_nodes) {
     const uint64_t rows = std::min(node_count, WithMargin(distinct, kFlightMarginPercent));
     demand.rows_of_batches.push_back(std::max(rows, nodes_max));
   }
-  demand.frame_bytes =
-      nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + WithMargin(probe.edges_max) * EdgeBytes() +
-      WithMargin(probe.targets_max) * sizeof(uint32_t) + options_.spec.batch_size * sizeof(int64_t) + kKiB;
-  const uint64_t edges_max = WithMargin(probe.edges_max);
+  demand.frame_bytes = nodes_max * (sizeof(NodeId) + sizeof(uint32_t)) + edges_max * EdgeBytes() +
+                       Expected(probe.targets_max, kAllNeighborsNodes) * sizeof(uint32_t) +
+                       options_.spec.batch_size * sizeof(int64_t) + kKiB;
   demand.memory_sampler_bytes =
       NeighborSampler::ScratchBytesMax(source_, nodes_max, edges_max, true, options_.spec);
   demand.disk_sampler_bytes =
@@ -347,7 +358,8 @@ Status LiveRoadImpl::Allocate(const BatchProbe& probe) {
   QUARRY_TRY(plan_, DivideMemory(demand));
   plan_.sampling_device_bytes = SamplingDeviceBytes(options_, *topology_);
   QUARRY_TRY(reservation_, budget_.Reserve(plan_.total_bytes() - resident_bytes(), "the live road"));
-  batch_edges_max_ = WithMargin(probe.edges_max);
+  plan_.batch_edges_max = Expected(probe.edges_max, kAllNeighborsEdges);
+  if (takes_all_) source_.block_entries_max = options_.spec.batch_size + plan_.batch_edges_max;
   QUARRY_RETURN_IF_ERROR(AllocateSampling());
   QUARRY_TRY(buffer_, FeatureBuffer::Make({.node_count = demand.node_count,
                                            .slot_bytes = demand.slot_bytes,
@@ -458,7 +470,8 @@ Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
                           .batch_size = options_.spec.batch_size,
                           .frame_count = plan_.frame_count,
                           .batch_nodes_max = plan_.batch_nodes_max,
-                          .batch_edges_max = batch_edges_max_,
+                          .batch_edges_max = plan_.batch_edges_max,
+                          .takes_all = takes_all_,
                           .spec = &options_.spec};
   if (gpu_ != nullptr) {
     gpu_->Restart();

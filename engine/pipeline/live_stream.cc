@@ -89,6 +89,15 @@ void LiveStream::Fail(const Status& status) {
   Cancel();
 }
 
+// A sampler that takes all neighbors has no bound but the memory that was planned for a block.
+Status LiveStream::WhyTooLarge(const Status& status, uint64_t number) const {
+  if (status.code() != Code::kInvalidArgument) return status;
+  return MakeStatus(Code::kOutOfBudget,
+                    "batch {} takes all neighbors and has more than the {} edges that the road has planned "
+                    "memory for, by a few batches: take fewer seeds, or a number of neighbors",
+                    number, resources_.batch_edges_max);
+}
+
 // A frame is taken before a number is: so the lowest number without a batch always has a frame, whatever the
 // other stages hold.
 void LiveStream::RunSampler(NeighborSampler& sampler) {
@@ -110,7 +119,7 @@ void LiveStream::RunSampler(NeighborSampler& sampler) {
     const Status status = InSpan("sample", number, [&] {
       return sampler.Sample(seeds, resources_.spec->SeedOf(options_.pass, number), block);
     });
-    if (!status.ok()) return Fail(status);
+    if (!status.ok()) return Fail(resources_.takes_all ? WhyTooLarge(status, number) : status);
     {
       MutexLock lock(mutex_);
       stats_.topology_bytes_read += sampler.stats().bytes_read - bytes_before;

@@ -49,6 +49,7 @@ struct LiveResources {
   uint32_t frame_count = 0;
   uint64_t batch_nodes_max = 0;  // what a frame is sized for at first
   uint64_t batch_edges_max = 0;
+  bool takes_all = false;          // neighbors, of a hop: a batch of more edges than these is refused
   const RoadSpec* spec = nullptr;  // of draws, and whether frames have edge ids
   LoadStats filled;                // reads that brought rows in for this pass before it began
   uint64_t filled_rows = 0;        // so many
@@ -77,6 +78,7 @@ class LiveStream final : public BatchStream {
   };
 
   void RunSampler(NeighborSampler& sampler);
+  Status WhyTooLarge(const Status& status, uint64_t number) const;
   void RunExtractor(Extractor& extractor);
   void RunReleaser();
   Status Admit(Frame& frame, Extraction& extraction);

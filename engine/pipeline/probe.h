@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/base/units.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/sampling/sampler.h"
 
@@ -22,6 +23,14 @@ struct BatchProbe {
 
 // Bytes that ProbeBatches needs beside sampler and one block.
 uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates);
+
+// What batches of a pass may have beyond the largest one probed. Where no fanout bounds lists they differ more, and by more
+// the smaller they are: so few nodes and edges, which take next to nothing, they may have in any case.
+inline constexpr uint64_t kMarginPercent = 15, kAllNeighborsMarginPercent = 100;
+inline constexpr uint64_t kAllNeighborsNodes = 4 * kKiB, kAllNeighborsEdges = 64 * kKiB;
+inline uint64_t WithMargin(uint64_t probed, uint64_t percent = kMarginPercent) {
+  return probed + CeilDiv(probed * percent, 100);
+}
 
 // Seeds and neighbors of one batch, at most, as the fanouts and the edges have it.
 uint64_t BlockEntriesMax(const RoadSpec& spec, uint64_t node_count, uint64_t edge_count);

@@ -114,11 +114,12 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
     pass_batches_ = CeilDiv(train_nodes, uint64_t{options_.layout.road.batch_size});
     const uint64_t batches = options_.layout.batches;
     superbatch_batches_ = batches == 0 ? pass_batches_ : std::min(batches, pass_batches_);
-    const std::function<uint64_t(uint64_t)> others = live.beside_bytes;
-    live.beside_bytes = [this, manifest, train_nodes, others](uint64_t batch_nodes_max) {
+    const auto others = live.beside_bytes;
+    live.beside_bytes = [this, manifest, train_nodes, others](uint64_t batch_nodes_max,
+                                                              uint64_t batch_edges_max) {
       return NodePropertiesBytes(*manifest) +
              PlannedRoad::LeastBytes(*manifest, options_.layout, train_nodes, batch_nodes_max) +
-             (others ? others(batch_nodes_max) : 0);
+             (others ? others(batch_nodes_max, batch_edges_max) : 0);
     };
     Result<std::unique_ptr<LiveRoad>> opened = LiveRoad::Open(store_, budget_, live);
     QUARRY_RETURN_IF_ERROR(WithHalf(opened.status()));

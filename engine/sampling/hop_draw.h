@@ -74,7 +74,7 @@ std::unique_ptr<HopDraw> MakeWeightedDraw(const NeighborSource& source, const Ro
 std::unique_ptr<HopDraw> MakeLaborDraw(const NeighborSource& source, const RoadSpec& spec,
                                        Resolver& resolver);
 
-// kUsage for fanouts that no sampler takes. By type, the sum of those into one node is bounded apart.
+// kUsage for fanouts that no sampler takes, kUnsupported for kAllNeighbors, which CountAllNeighbors has made a number of. By type, the sum of those into one node is bounded apart.
 Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max = NeighborSampler::kFanoutMax);
 // kUnsupported for draws by type that this source cannot give, kUsage for fanouts that do not fit its types. Nothing of
 // fanouts that are not by type.

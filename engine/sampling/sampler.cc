@@ -7,6 +7,7 @@
 #include "node_table.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "resolver.h"
 
 namespace quarry {
@@ -202,6 +203,13 @@ Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max) {
   }
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     if (fanouts[hop] >= 1 && fanouts[hop] <= fanout_max) continue;
+    if (fanouts[hop] == kAllNeighbors) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "all neighbors of hop {}: blocks and batches that are sampled as they come take them; "
+          "give 1 to {} here",
+          hop + 1, fanout_max);
+    }
     return MakeStatus(Code::kUsage, "fanout {} of hop {}: give 1 to {}", fanouts[hop], hop + 1, fanout_max);
   }
   return Status::Ok();

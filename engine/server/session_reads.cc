@@ -103,11 +103,6 @@ Result<bool> Session::Reads::LookUpSome(LookupWork& work, const Task& task) {
 
 void Session::Reads::On(uint64_t id, const wire::Sample& request) {
   using Sampled = std::shared_ptr<BlockSampler::Sampled>;
-  if (!request.relation_fanouts.empty()) {
-    return Reply(id, Status(Code::kUnsupported,
-                            "a server's batches have no types of nodes and edges: open the database itself "
-                            "for fanouts by type"));
-  }
   const auto sample = [this, request](const Task&) -> Result<Sampled> {
     const ScopedSpan span("sample");
     QUARRY_TRY(BlockSampler::Sampled sampled, core_.blocks.Sample(request, budget()));

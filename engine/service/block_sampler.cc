@@ -5,6 +5,7 @@
 
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
+#include "quarry/sampling/all_neighbors.h"
 #include "quarry/storage/record_names.h"
 
 namespace quarry {
@@ -31,105 +32,43 @@ BlockBound BoundOf(const Topology& topology, const wire::Sample& request, const 
   return bound;
 }
 
-// The most neighbors of a node: a pass over all of them, unless it is `known`.
-uint64_t DegreeMax(const Topology& topology, Direction direction, std::atomic<uint64_t>& known) {
-  if (const uint64_t found = known.load(std::memory_order_relaxed); found > 0) return found - 1;
-  std::span<const uint64_t> sides[2];
-  size_t count = 0;
-  for (const Adjacency side : SidesOf(direction)) {
-    if (topology.has(side)) sides[count++] = topology.indptr(side);
-  }
-  uint64_t most = 0;
-  for (uint64_t node = 0; count > 0 && node < topology.node_count(); ++node) {
-    uint64_t degree = sides[0][node + 1] - sides[0][node];
-    if (count > 1) degree += sides[1][node + 1] - sides[1][node];
-    most = std::max(most, degree);
-  }
-  known.store(most + 1, std::memory_order_relaxed);
-  return most;
-}
-
-// As many as the node that has most, so that all are taken of each: a draw of no fewer than there are takes them all.
-Status TakeAll(uint64_t degree_max, uint32_t fanout_max, std::string_view what, uint32_t& fanout) {
-  if (degree_max > fanout_max) {
-    return MakeStatus(Code::kUnsupported,
-                      "all neighbors {}: that is up to {} of a node, and {} are the most that are drawn in a "
-                      "hop: give a number",
-                      what, degree_max, fanout_max);
-  }
-  fanout = static_cast<uint32_t>(degree_max);
-  return Status();
-}
-
-// What the request draws by, with numbers in the place of "all". `degree_max` is of the topology in its direction.
-Result<RoadSpec> SpecOf(const wire::Sample& request, const Topology& topology, const TypedLists* types,
-                        const Manifest& manifest, std::atomic<uint64_t>& degree_max) {
-  RoadSpec spec = {.direction = request.direction,
-                   .fanouts = request.fanouts,
-                   .replace = request.replace,
-                   .edge_ids = request.edge_ids,
-                   .relation_fanouts = request.relation_fanouts};
-  const auto all = [](uint32_t fanout) { return fanout == wire::kAllNeighbors; };
-  // By type, `fanouts` are but the sums of what is asked for.
-  if (request.replace && std::ranges::any_of(types == nullptr ? spec.fanouts : spec.relation_fanouts, all)) {
-    return Status(Code::kUsage, "all neighbors, with replacement: give numbers, or leave replacement out");
-  }
-  if (types == nullptr) {
-    if (std::ranges::none_of(spec.fanouts, all)) return spec;
-    const uint64_t most = DegreeMax(topology, request.direction, degree_max);
-    for (uint32_t& fanout : spec.fanouts) {
-      if (all(fanout)) QUARRY_RETURN_IF_ERROR(TakeAll(most, NeighborSampler::kFanoutMax, "of nodes", fanout));
-      fanout = std::max(fanout, 1U);
-    }
-    return spec;
-  }
-  const uint32_t relations = types->relation_count();
-  for (size_t i = 0; i < spec.relation_fanouts.size(); ++i) {
-    if (!all(spec.relation_fanouts[i])) continue;
-    const uint32_t relation = static_cast<uint32_t>(i % relations);
-    QUARRY_RETURN_IF_ERROR(TakeAll(types->DegreeMax(relation), NeighborSampler::kFanoutMax,
-                                   "by edges of type '" + manifest.edge_types[relation].name + "'",
-                                   spec.relation_fanouts[i]));
-  }
-  for (size_t hop = 0; hop < spec.fanouts.size() && (hop + 1) * relations <= spec.relation_fanouts.size();
-       ++hop) {
-    if (!all(spec.fanouts[hop])) continue;
-    uint64_t most = 1;
-    for (uint32_t type = 0; type < types->node_types().size(); ++type) {
-      uint64_t sum = 0;
-      for (const uint32_t relation : types->RelationsInto(type))
-        sum += spec.relation_fanouts[hop * relations + relation];
-      most = std::max(most, sum);
-    }
-    QUARRY_RETURN_IF_ERROR(
-        TakeAll(most, NeighborSampler::kTypedFanoutMax, "by edges of all types", spec.fanouts[hop]));
-  }
-  return spec;
+RoadSpec SpecOf(const wire::Sample& request) {
+  return {.direction = request.direction,
+          .fanouts = request.fanouts,
+          .replace = request.replace,
+          .weighted = request.weighted,
+          .edge_ids = request.edge_ids,
+          .relation_fanouts = request.relation_fanouts};
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::OpenTopology(const Snapshot& snapshot,
-                                                                             const TopologyRecord& record) {
-  const uint64_t indices_bytes =
-      IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * (record.has_csr ? 2 : 1);
-  const uint64_t fixed_bytes = Topology::ResidentBytes(record);
+                                                                             const TopologyRecord& record,
+                                                                             bool weighted) {
+  const uint64_t sides = record.has_csr ? 2 : 1;
+  const uint64_t indices_bytes = IoBuffer::MappedBytes(record.edge_count * sizeof(NodeId)) * sides;
+  const uint64_t fixed_bytes =
+      Topology::ResidentBytes(record) + (weighted ? sides * Topology::WeightsBytes(record) : 0);
   auto open = std::make_shared<Open>();
   open->timestamp = record.timestamp();
+  open->weighted = weighted;
   // Half of it stays for the tables.
   open->in_memory = fixed_bytes + indices_bytes <= budget_.available_bytes() / 2;
   QUARRY_TRY(open->reservation, budget_.Reserve(fixed_bytes + (open->in_memory ? indices_bytes : 0),
                                                 "topology \"" + record.name + "\""));
   QUARRY_TRY(open->topology, store_.OpenTopology(snapshot, record.name));
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
-    if (!open->in_memory || !open->topology->has(side)) continue;
-    QUARRY_RETURN_IF_ERROR(open->topology->LoadIndices(store_.backend(), side));
+    if (!open->topology->has(side)) continue;
+    if (weighted) QUARRY_RETURN_IF_ERROR(open->topology->LoadWeights(store_.backend(), side));
+    if (open->in_memory) QUARRY_RETURN_IF_ERROR(open->topology->LoadIndices(store_.backend(), side));
   }
   return std::shared_ptr<const Open>(std::move(open));
 }
 
-// The newest graph: once nodes or edges were committed it is opened anew. A compaction changes none.
-Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string_view name) {
+// The newest graph: once nodes or edges were committed it is opened anew, and so it is with its weights when somebody first
+// draws by them. A compaction changes none.
+Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string_view name, bool weighted) {
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store_.TakeSnapshot());
   const TopologyRecord* const record = snapshot->FindTopology(name);
   if (record == nullptr) {
@@ -138,12 +77,13 @@ Result<std::shared_ptr<const BlockSampler::Open>> BlockSampler::Find(std::string
   MutexLock lock(mutex_);
   if (const auto found = open_.find(name); found != open_.end()) {
     const Open& open = *found->second;
-    if (open.timestamp >= record->timestamp() && open.topology->node_count() >= record->node_count) {
-      return found->second;
-    }
+    const bool newest =
+        open.timestamp >= record->timestamp() && open.topology->node_count() >= record->node_count;
+    if (newest && (open.weighted || !weighted)) return found->second;
+    weighted = weighted || open.weighted;
     open_.erase(found);  // before the next one takes as much memory
   }
-  QUARRY_TRY(auto open, OpenTopology(*snapshot, *record));
+  QUARRY_TRY(auto open, OpenTopology(*snapshot, *record, weighted));
   return open_.emplace(name, std::move(open)).first->second;
 }
 
@@ -163,11 +103,13 @@ Result<std::shared_ptr<const BlockSampler::Typed>> BlockSampler::TypesOf(
 }
 
 Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, MemoryBudget& session) {
-  QUARRY_TRY(const std::shared_ptr<const Open> open, Find(request.topology));
+  QUARRY_TRY(const std::shared_ptr<const Open> open, Find(request.topology, request.weighted));
   QUARRY_TRY(const std::shared_ptr<const Typed> typed, TypesOf(request, open));
   const TypedLists* const types = typed == nullptr ? nullptr : typed->lists.get();
   std::atomic<uint64_t>& degree_max = open->degrees_max[static_cast<size_t>(request.direction)];
-  QUARRY_TRY(const RoadSpec spec, SpecOf(request, *open->topology, types, *store_.manifest(), degree_max));
+  RoadSpec spec = SpecOf(request);
+  QUARRY_RETURN_IF_ERROR(
+      CountAllNeighbors(*open->topology, types, store_.manifest()->edge_types, spec, &degree_max));
   const NeighborSource source = {.topology = open->topology.get(),
                                  .types = types,
                                  .direction = request.direction,

@@ -9,6 +9,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/format/wire.h"
 #include "quarry/format/wire_batch.h"
 #include "quarry/pipeline/live_road.h"
@@ -26,7 +27,9 @@ constexpr unsigned kRoadThreadsMax = 8;  // each extractor has staging memory of
 
 // Counts of a batch that none of a road's is expected to exceed.
 struct LargestBatch {
-  std::string table;
+  std::string table;  // of rows, where there is one
+  std::vector<std::string> type_tables =
+      {};  // by type of nodes, an empty name: they have no rows; none without types
   uint32_t hops = 0;
   uint64_t seeds = 0, nodes = 0, edges = 0;
   bool edge_ids = false;
@@ -45,20 +48,30 @@ LiveRoadOptions LiveOptions(const RoadSpec& spec, const std::shared_ptr<const Sn
           .stop = stop};
 }
 
-// The road estimates its nodes; edges are bounded by the fanouts, and by the edges that there are.
-LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_max) {
+uint64_t EdgesBound(const std::vector<uint32_t>& fanouts, const LargestBatch& largest) {
+  uint64_t edges = 0;
+  uint64_t frontier = std::min(largest.seeds, largest.nodes);
+  for (const uint64_t fanout : fanouts) {
+    const uint64_t found = frontier * fanout;
+    edges += found;
+    frontier = std::min(found, largest.nodes);
+  }
+  return edges;
+}
+
+// The road estimates its nodes; edges are bounded by the fanouts, or where these take all neighbors estimated as well, and by
+// the edges that there are.
+LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_max, uint64_t edges_max) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
   LargestBatch largest{.table = spec.feature_table,
                        .hops = static_cast<uint32_t>(spec.fanouts.size()),
                        .seeds = spec.batch_size,
                        .nodes = nodes_max,
                        .edge_ids = spec.edge_ids};
-  uint64_t frontier = std::min(largest.seeds, largest.nodes);
-  for (const uint64_t fanout : spec.fanouts) {
-    const uint64_t found = frontier * fanout;
-    largest.edges += found;
-    frontier = std::min(found, largest.nodes);
+  if (!spec.relation_fanouts.empty()) {
+    for (const NodeTypeRecord& type : manifest->node_types) largest.type_tables.push_back(type.feature_table);
   }
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  largest.edges = TakesAll(spec) ? edges_max : EdgesBound(spec.fanouts, largest);
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
   if (topology != nullptr) largest.edges = std::min(largest.edges, spec.EdgesMax(topology->edge_count));
   return largest;
@@ -73,22 +86,30 @@ LargestBatch LargestOf(const Layout& layout) {
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
-  // The road has found it there, but where rows are of several tables, which no message holds.
-  const TableRecord* const table = snapshot.FindTable(largest.table);
+  // The road has found its tables there.
+  const bool typed = !largest.type_tables.empty();
+  const TableRecord* const table = typed ? nullptr : snapshot.FindTable(largest.table);
+  uint64_t stride_bytes = table == nullptr ? 0 : RowStride(table->element_type, table->dim);
+  for (const std::string& name : largest.type_tables) {
+    const TableRecord* const of_type = name.empty() ? nullptr : snapshot.FindTable(name);
+    if (of_type == nullptr) continue;
+    stride_bytes = std::max(stride_bytes, RowStride(of_type->element_type, of_type->dim));
+  }
   const uint64_t seeds = std::min(largest.seeds, largest.nodes);
-  QUARRY_TRY(
-      const uint64_t bytes,
-      wire::BatchBytes({.hops = largest.hops,
-                        .seeds = static_cast<uint32_t>(seeds),
-                        .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
-                        .nodes = static_cast<uint32_t>(largest.nodes),
-                        .edges = std::min(largest.edges, kBlockEdgesMax),
-                        .labels = true,
-                        .edge_ids = largest.edge_ids,
-                        .element_type = table == nullptr ? ElementType::kFloat32 : table->element_type,
-                        .dim = table == nullptr ? 0 : static_cast<uint32_t>(table->dim),
-                        .rows = table == nullptr ? 0 : largest.nodes,
-                        .stride_bytes = table == nullptr ? 0 : RowStride(table->element_type, table->dim)}));
+  QUARRY_TRY(const uint64_t bytes,
+             wire::BatchBytes({.hops = largest.hops,
+                               .seeds = static_cast<uint32_t>(seeds),
+                               .targets = static_cast<uint32_t>(largest.hops == 1 ? seeds : largest.nodes),
+                               .nodes = static_cast<uint32_t>(largest.nodes),
+                               .edges = std::min(largest.edges, kBlockEdgesMax),
+                               .labels = true,
+                               .edge_ids = largest.edge_ids,
+                               .relations = typed,
+                               .node_types = static_cast<uint32_t>(largest.type_tables.size()),
+                               .element_type = table == nullptr ? ElementType::kFloat32 : table->element_type,
+                               .dim = table == nullptr ? 0 : static_cast<uint32_t>(table->dim),
+                               .rows = stride_bytes == 0 ? 0 : largest.nodes,
+                               .stride_bytes = stride_bytes}));
   return RoundUp(bytes, wire::kLeaseAlignment);
 }
 
@@ -165,13 +186,14 @@ class Opener {
     if (std::min(device_.bytes, device_.cache_bytes) >= spec.cache_bytes) options.gpu = device_;
     options.sampling = device_;
     if (!region_paid_) {
-      options.beside_bytes = [this, &spec](uint64_t nodes_max) {
-        const auto bytes = LeastRegionBytes(LargestOf(store_, spec, nodes_max), /*estimated=*/true);
+      options.beside_bytes = [this, &spec](uint64_t nodes_max, uint64_t edges_max) {
+        const auto bytes =
+            LeastRegionBytes(LargestOf(store_, spec, nodes_max, edges_max), /*estimated=*/true);
         return bytes.ok() ? *bytes : 0;  // Sized refuses the road for the same reason
       };
     }
     QUARRY_TRY(std::unique_ptr<LiveRoad> road, LiveRoad::Open(store_, budget_, options));
-    const LargestBatch largest = LargestOf(store_, spec, road->plan().batch_nodes_max);
+    const LargestBatch largest = LargestBy(spec, *road);
     const uint64_t spare_bytes = NeighborCacheBytes(road.get());
     const uint64_t device_bytes = road->plan().device_bytes + road->plan().sampling_device_bytes;
     QUARRY_TRY(SizedRoad sized, Sized(std::move(road), NodesOf(spec), {largest}, spare_bytes));
@@ -188,7 +210,7 @@ class Opener {
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
     std::vector<LargestBatch> largest = {LargestOf(road->layout())};
     const LiveRoad* const live = road->live();
-    if (live != nullptr) largest.push_back(LargestOf(store_, *spec.live, live->plan().batch_nodes_max));
+    if (live != nullptr) largest.push_back(LargestBy(*spec.live, *live));
     const uint64_t nodes = road->layout().directory().node_count, device_bytes = road->plan().device_bytes;
     const uint64_t spare_bytes = NeighborCacheBytes(live);
     const bool samples = live != nullptr;
@@ -209,7 +231,7 @@ class Opener {
     LiveRoadOptions live = LiveOptions(spec.live.ForOtherPasses(), snapshot_, stop_);
     QUARRY_TRY(std::unique_ptr<SuperbatchRoad> road,
                SuperbatchRoad::Open(store_, budget_, {.layout = std::move(layout), .live = std::move(live)}));
-    const LargestBatch largest = LargestOf(store_, spec.live, road->live().plan().batch_nodes_max);
+    const LargestBatch largest = LargestBy(spec.live, road->live());
     const uint64_t spare_bytes = NeighborCacheBytes(&road->live());
     return Sized(std::move(road), NodesOf(spec.live), {largest}, spare_bytes);
   }
@@ -259,9 +281,14 @@ class Opener {
   uint64_t NodesOf(const RoadSpec& spec) const {
     return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
   }
+  LargestBatch LargestBy(const RoadSpec& spec, const LiveRoad& road) const {
+    return LargestOf(store_, spec, road.plan().batch_nodes_max, road.plan().batch_edges_max);
+  }
   // An error where no message holds such a batch.
   Result<uint64_t> LeastRegionBytes(const LargestBatch& largest, bool estimated) const {
-    if (snapshot_->FindTable(largest.table) == nullptr) return uint64_t{0};  // for the road to refuse
+    const bool typed = !largest.type_tables.empty();
+    if (!typed && snapshot_->FindTable(largest.table) == nullptr)
+      return uint64_t{0};  // for the road to refuse
     QUARRY_TRY(const uint64_t bytes, WireBytes(*snapshot_, largest));
     return RegionBytes({.slot_bytes = bytes, .estimated = estimated},
                        PlacesOf(request_, SlotChoices(request_.mode).back()));
@@ -371,8 +398,12 @@ Status CheckLiveOnly(const wire::OpenStream& request) {
     return Status(Code::kUnsupported,
                   "batches without rows are sampled as they come: on the live road alone");
   }
-  if (spec->relation_fanouts.empty()) return Status::Ok();
-  return Status(Code::kUnsupported, "fanouts by type of edges are drawn on the live road alone");
+  if (!spec->relation_fanouts.empty()) {
+    return Status(Code::kUnsupported, "fanouts by type of edges are drawn on the live road alone");
+  }
+  if (!TakesAll(*spec)) return Status::Ok();
+  return Status(Code::kUnsupported,
+                "all neighbors are taken by batches that are sampled as they come: on the live road alone");
 }
 
 }  // namespace

@@ -183,12 +183,6 @@ class StreamHubImpl final : public StreamHub {
       return MakeStatus(Code::kInvalidArgument, "group '{}' of {} members: it needs a name and a member",
                         request.group, request.members);
     }
-    const auto* const live = std::get_if<wire::LiveSpec>(&request.road);
-    if (live != nullptr && !live->relation_fanouts.empty()) {
-      return Status(Code::kUnsupported,
-                    "a server's batches have no types of nodes and edges: open the database itself for "
-                    "fanouts by type");
-    }
     const auto open = std::ranges::count_if(
         streams_, [session](const auto& stream) { return stream.second.session == session; });
     if (static_cast<size_t>(open) < kStreamsMax) return Status::Ok();

@@ -169,18 +169,15 @@ TEST_P(CRowsTest, BlocksAreSampledByASpec) {
     std::ranges::sort(found);
     EXPECT_EQ(found, expected);
   }
+  EXPECT_EQ(sample({.replace = 1}, {7}, 5).first, QUARRY_OK);
   // What is not drawn so.
-  const bool embedded = GetParam() == StoreKind::kEmbedded;
-  EXPECT_EQ(sample({.replace = 1}, {7}, 5).first, embedded ? QUARRY_OK : QUARRY_UNSUPPORTED);
-  EXPECT_EQ(sample({.replace = 1}, {QUARRY_ALL_NEIGHBORS}, 5).first,
-            embedded ? QUARRY_USAGE : QUARRY_UNSUPPORTED);
-  EXPECT_EQ(sample({.weighted = 1}, {2}, 5).first, QUARRY_UNSUPPORTED);
+  EXPECT_EQ(sample({.replace = 1}, {QUARRY_ALL_NEIGHBORS}, 5).first, QUARRY_USAGE);
+  EXPECT_EQ(sample({.weighted = 1}, {2}, 5).first, QUARRY_INVALID_ARGUMENT) << "edges have no weights";
   EXPECT_EQ(sample({.sampler = "labor"}, {2}, 5).first, QUARRY_UNSUPPORTED);
   const uint32_t by_type = 2;
   EXPECT_EQ(sample({.relation_fanouts = &by_type, .relation_fanout_count = 1}, {2}, 5).first,
-            embedded ? QUARRY_INVALID_ARGUMENT : QUARRY_UNSUPPORTED);
-  EXPECT_THAT(quarry_last_error(),
-              HasSubstr(embedded ? "no types of edges" : "a server's batches have no types"));
+            QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("no types of edges"));
 }
 
 TEST_P(CRowsTest, IdsOfALookupComeInAnyOrderAndMoreThanOnce) {

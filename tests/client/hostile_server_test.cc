@@ -207,6 +207,67 @@ TEST_F(HostileServerTest, AServerWithoutSamplersIsAskedForPlainDrawsAlone) {
   EXPECT_THAT(store->OpenStream({.road = wire::PlannedSpec{.layout = "l"}}), IsStatus(Code::kNotFound));
 }
 
+// What the fields mean that it does not know, it is not asked for.
+TEST_F(HostileServerTest, AServerWithoutTypedDrawsIsNotAskedForThem) {
+  const Status heard(Code::kNotFound, "heard");
+  FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) -> Scripted {
+    if (std::holds_alternative<wire::Hello>(request) || std::holds_alternative<wire::OpenSession>(request))
+      return kAsUsual;
+    return FakeServer::Answer(id, wire::ToFailure(heard));
+  });
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+  const wire::LiveSpec typed = {.fanouts = {2}, .relation_fanouts = {2}}, all = {.fanouts = {kAllNeighbors}};
+  EXPECT_THAT(store->OpenStream({.road = typed}),
+              IsStatus(Code::kUnsupported, HasSubstr("without batches by types")));
+  EXPECT_THAT(store->OpenStream({.road = all}),
+              IsStatus(Code::kUnsupported, HasSubstr("take all neighbors")));
+  EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .relation_fanouts = {2}}),
+              IsStatus(Code::kUnsupported, HasSubstr("without batches by types")));
+  EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .replace = true}),
+              IsStatus(Code::kUnsupported, HasSubstr("drawn with replacement")));
+  EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {2}, .weighted = true}),
+              IsStatus(Code::kUnsupported, HasSubstr("drawn by weights")));
+  EXPECT_THAT(store->Sample({.seeds = {1}, .fanouts = {kAllNeighbors}}), IsStatus(Code::kNotFound))
+      << "which it has always known";
+}
+
+// Whoever sorts edges by their types has room for those that were asked for.
+TEST_F(HostileServerTest, EdgesAreOfTypesThatThereAre) {
+  uint16_t relation = 0;
+  bool has_relations = true;
+  FakeServer server(socket(), [&](uint64_t id, const wire::Request& request) -> Scripted {
+    if (std::holds_alternative<wire::Hello>(request)) {
+      return FakeServer::Answer(id, wire::Welcome{.capabilities = wire::kInline | wire::kTypedDraws,
+                                                  .limits = {.sessions_max = 4, .budget_bytes = 64 << 20}});
+    }
+    if (!std::holds_alternative<wire::Sample>(request)) return kAsUsual;
+    const wire::BatchShape shape = {
+        .hops = 1, .seeds = 1, .targets = 1, .nodes = 2, .edges = 1, .relations = has_relations};
+    struct alignas(wire::kBatchAlignment) Line {
+      std::byte bytes[wire::kBatchAlignment] = {};
+    };
+    std::vector<Line> lines(wire::BatchBytes(shape).value() / sizeof(Line));
+    const std::span<std::byte> slot = std::as_writable_bytes(std::span(lines));
+    const wire::BatchWriter batch = wire::WriteBatchHeader(shape, slot).value();
+    batch.hop_offsets[0] = 1;
+    batch.hop_offsets[1] = 2;
+    batch.indptr[1] = 1;
+    batch.indices[0] = 1;
+    batch.nodes[1] = 5;
+    if (has_relations) batch.relations[0] = relation;
+    return FakeServer::Answer(id, wire::Sampled{.payload = std::vector<std::byte>(slot.begin(), slot.end())});
+  });
+  ASSERT_OK_AND_ASSIGN(auto store, Connect(server));
+  const wire::Sample sample = {.seeds = {0}, .fanouts = {2}, .relation_fanouts = {1, 1, 1}};
+  EXPECT_OK(store->Sample(sample));
+  relation = 2;
+  EXPECT_OK(store->Sample(sample));
+  relation = 3;
+  EXPECT_THAT(store->Sample(sample), IsStatus(Code::kCorruption, HasSubstr("an edge of type 3, of 3 types")));
+  has_relations = false;
+  EXPECT_THAT(store->Sample(sample), IsStatus(Code::kCorruption, HasSubstr("without types of its edges")));
+}
+
 // A session with one region, and what a lookup in it answers.
 Scripted WithRegion(uint64_t id, const wire::Request& request, const wire::Region& region,
                     std::vector<int> fds, const wire::Response& answer) {

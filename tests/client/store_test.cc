@@ -119,6 +119,40 @@ TEST_P(StoreTest, SamplesAreThoseOfTheSampler) {
   EXPECT_THAT(view.labels, IsEmpty());
 }
 
+TEST_P(StoreTest, SamplesByWeightsAreThoseOfTheSampler) {
+  const TinyDatabase database({.nodes = 300, .weighted = true});
+  const std::vector<NodeId> seeds = {3, 299, 17, 100};
+  const std::vector<uint32_t> fanouts = {3, 2};
+  std::vector<Block> expected;
+  {
+    const auto backend = MakeDefaultBackend();
+    const auto store = quarry::Store::Open(*backend, database.path()).value();
+    const auto topology = store->OpenTopology("graph").value();
+    ASSERT_OK(topology->LoadIndices(*backend, Adjacency::kCsc));
+    ASSERT_OK(topology->LoadWeights(*backend, Adjacency::kCsc));
+    for (const bool replace : {false, true}) {
+      const RoadSpec spec = {.fanouts = fanouts, .replace = replace, .weighted = true};
+      const auto sampler = NeighborSampler::Make({.topology = topology.get()}, spec).value();
+      ASSERT_OK(sampler->Sample(seeds, 5, expected.emplace_back()));
+    }
+  }
+  OpenedStore store = Open(database);
+  const auto plain = store->Sample({.seeds = seeds, .fanouts = fanouts, .stream_seed = 5});
+  ASSERT_OK(plain);
+  EXPECT_FALSE(std::ranges::equal((*plain)->view().indices, expected[0].indices));
+  for (const bool replace : {false, true}) {
+    const auto batch = store->Sample(
+        {.seeds = seeds, .fanouts = fanouts, .stream_seed = 5, .replace = replace, .weighted = true});
+    ASSERT_OK(batch);
+    EXPECT_TRUE(std::ranges::equal((*batch)->view().nodes, expected[replace ? 1 : 0].nodes));
+    EXPECT_TRUE(std::ranges::equal((*batch)->view().indices, expected[replace ? 1 : 0].indices));
+  }
+  const auto again = store->Sample(
+      {.seeds = seeds, .fanouts = fanouts, .stream_seed = 5});  // of lists that have weights now
+  ASSERT_OK(again);
+  EXPECT_TRUE(std::ranges::equal((*again)->view().indices, (*plain)->view().indices));
+}
+
 TEST_P(StoreTest, BatchesAreThoseOfTheRoad) {
   const Hashes first = RoadPass(shared().path(), 0);
   const Hashes second = RoadPass(shared().path(), 3);

@@ -56,7 +56,16 @@ BatchShape RandomShape(Rng& rng) {
   shape.edges = rng.Below(100);
   shape.labels = rng.Below(2) == 1;
   shape.edge_ids = rng.Below(2) == 1;
+  shape.relations = rng.Below(2) == 1;
   if (rng.Below(4) == 0) return shape;
+  if (rng.Below(3) == 0) {
+    shape.node_types = static_cast<uint32_t>(1 + rng.Below(5));
+    shape.stride_bytes = 4 * rng.Below(20);  // 0: no type has rows
+    if (shape.stride_bytes == 0) return shape;
+    shape.slots = rng.Below(2) == 1;
+    shape.rows = shape.slots ? 1 + rng.Below(40) : shape.nodes;
+    return shape;
+  }
   shape.element_type = static_cast<ElementType>(1 + rng.Below(4));
   shape.dim = static_cast<uint32_t>(1 + rng.Below(20));
   shape.stride_bytes = (RowBytes(shape.element_type, shape.dim) + 3) / 4 * 4 + 4 * rng.Below(3);
@@ -89,6 +98,11 @@ void FillBlock(Rng& rng, const BatchWriter& batch) {
   for (NodeId& node : batch.nodes) node = static_cast<NodeId>(rng());
   for (int64_t& label : batch.labels) label = static_cast<int64_t>(rng.Below(50));
   for (uint64_t& id : batch.edge_ids) id = rng();
+  for (uint16_t& relation : batch.relations) relation = static_cast<uint16_t>(rng());
+  for (TypeRows& rows : batch.type_rows) {
+    rows = {.element_type = ElementType::kFloat16,
+            .dim = static_cast<uint32_t>(rng.Below(shape.stride_bytes / 2 + 1))};
+  }
   for (uint32_t& slot : batch.slots) slot = static_cast<uint32_t>(rng.Below(shape.rows));
   for (std::byte& byte : batch.rows) byte = static_cast<std::byte>(rng());
 }
@@ -116,6 +130,8 @@ uint64_t TouchAll(const BatchView& batch) {
   touch(batch.nodes);
   touch(batch.labels);
   touch(batch.edge_ids);
+  touch(batch.relations);
+  touch(batch.type_rows);
   touch(batch.features.slots);
   touch(batch.features.rows);
   return sum;
@@ -133,9 +149,12 @@ uint64_t Compute(const BatchView& batch) {
       }
     }
   }
-  if (batch.features.dim == 0) return sum;
-  for (size_t i = 0; i < batch.nodes.size(); ++i) {
-    sum += std::to_integer<uint64_t>(batch.features.Row(i)[batch.features.stride_bytes - 1]);
+  uint64_t row_bytes = batch.features.dim == 0 ? 0 : batch.features.stride_bytes;
+  for (const TypeRows& rows : batch.type_rows) {
+    if (rows.dim > 0) row_bytes = std::max(row_bytes, RowBytes(rows.element_type, rows.dim));
+  }
+  for (size_t i = 0; row_bytes > 0 && i < batch.nodes.size(); ++i) {
+    sum += std::to_integer<uint64_t>(batch.features.Row(i)[row_bytes - 1]);
   }
   return sum;
 }
@@ -176,10 +195,14 @@ TEST(WireBatchTest, WhatIsWrittenIsReadInPlace) {
     ExpectSame(written.nodes, read.nodes);
     if (shape.labels) ExpectSame(written.labels, read.labels);
     if (shape.edge_ids && shape.edges > 0) ExpectSame(written.edge_ids, read.edge_ids);
+    EXPECT_EQ(read.relations.size(), shape.relations ? shape.edges : 0);
+    if (shape.relations && shape.edges > 0) ExpectSame(written.relations, read.relations);
+    EXPECT_EQ(read.type_rows.size(), shape.node_types);
+    if (shape.node_types > 0) ExpectSame(written.type_rows, read.type_rows);
     if (shape.slots) ExpectSame(written.slots, features.slots);
     if (shape.rows_outside) {
       EXPECT_EQ(features.rows.data(), outside.span().data());
-    } else if (shape.dim > 0) {
+    } else if (shape.stride_bytes > 0) {
       ExpectSame(written.rows, features.rows);
     }
     EXPECT_OK(CheckBatch(read));
@@ -246,6 +269,39 @@ TEST(WireBatchTest, TheHeaderIsTheseBytes) {
   words[17] = 768;
   EXPECT_EQ(std::memcmp(words.data(), with.span().data(), kBatchHeaderBytes), 0);
   EXPECT_EQ(with.span().size(), 832u);
+  // And with types, of edges and of rows: behind the edge ids.
+  shape.element_type = ElementType::kFloat32;
+  shape.dim = 0;
+  shape.relations = true;
+  shape.node_types = 3;
+  const Slot typed(BatchBytes(shape).value());
+  ASSERT_OK_AND_ASSIGN(const BatchWriter writer, WriteBatchHeader(shape, typed.span()));
+  words[1] += uint64_t{16} << 32;
+  words[3] += 128;
+  words[7] = 1;
+  words[18] = 832;
+  words[19] = 896;
+  words[20] = 3;
+  EXPECT_EQ(std::memcmp(words.data(), typed.span().data(), kBatchHeaderBytes), 0);
+  EXPECT_EQ(typed.span().size(), 960u);
+  EXPECT_EQ(static_cast<const void*>(writer.relations.data()), &typed.span()[832]);
+  writer.type_rows[2] = {.element_type = ElementType::kBfloat16, .dim = 6};
+  uint64_t of_type = 0;
+  std::memcpy(&of_type, &typed.span()[896 + 2 * 8], 8);
+  EXPECT_EQ(of_type & 0xffffffff000000ff, 3 | uint64_t{6} << 32);
+  // Rows of a type that are longer than rows are, and elements of no type.
+  ASSERT_OK_AND_ASSIGN(BatchView view, OpenBatch(typed.span()));
+  const std::vector<TypeRows> longer = {{.dim = 4}, {.dim = 5}}, strange = {{ElementType{9}, 1}};
+  for (const auto& [rows, fault] :
+       {std::pair(&longer, "of type 1 is 5"), std::pair(&strange, "of type 0 is 1")}) {
+    const std::vector<uint32_t> offsets = {1, 3, 4}, indptr = {0, 5, 5, 5}, indices(5), slots(4);
+    view.hop_offsets = offsets;
+    view.indptr = indptr;
+    view.indices = indices;
+    view.features.slots = slots;
+    view.type_rows = *rows;
+    EXPECT_THAT(CheckBatch(view), IsStatus(Code::kCorruption, HasSubstr(fault)));
+  }
 }
 
 TEST(WireBatchTest, EveryFlippedByteGivesAnErrorOrViewsInBounds) {
@@ -287,7 +343,7 @@ TEST(WireBatchTest, HostileHeadersGiveErrorsOrViewsInBounds) {
     for (int mutation = 0; mutation < 200; ++mutation) {
       for (uint64_t fields = 1 + rng.Below(3); fields > 0; --fields) {
         const size_t bytes = rng.Below(2) == 0 ? 4 : 8;
-        const size_t at = 8 + rng.Below((144 - 8) / bytes) * bytes;
+        const size_t at = 8 + rng.Below((168 - 8) / bytes) * bytes;
         uint64_t value = kHostile[rng.Below(std::size(kHostile))];
         if (rng.Below(3) == 0) {
           std::memcpy(&value, &made.slot.span()[at], bytes);
@@ -349,6 +405,8 @@ TEST(WireBatchTest, ShapesThatCannotBeAreRefused) {
   EXPECT_TRUE(refused([](BatchShape& shape) { shape.stride_bytes = 4; }));
   EXPECT_TRUE(refused([](BatchShape& shape) { shape.stride_bytes = 10; }));
   EXPECT_TRUE(refused([](BatchShape& shape) { shape.dim = 0; }));
+  EXPECT_TRUE(refused([](BatchShape& shape) { shape.node_types = 2; })) << "of one table, and of types";
+  EXPECT_TRUE(refused([](BatchShape& shape) { shape.node_types = (1 << 16) + 1, shape.dim = 0; }));
   EXPECT_TRUE(refused([](BatchShape& shape) { shape.dim = kDimMax + 1; }));
   EXPECT_TRUE(refused([](BatchShape& shape) { shape.element_type = ElementType{9}; }));
   EXPECT_TRUE(refused([](BatchShape& shape) {

@@ -62,6 +62,13 @@ class RandomMessage {
     for (T& number : numbers) number = static_cast<T>(Any());
     return numbers;
   }
+  // Fanouts by type of edges, and hops that take all neighbors, in a part of the messages.
+  void DrawByType(std::vector<uint32_t>& fanouts, std::vector<uint32_t>& by_type) {
+    if (Flip()) by_type = Numbers<uint32_t>(1, 20);
+    for (std::vector<uint32_t>* const list : {&fanouts, &by_type}) {
+      if (!list->empty() && Flip()) list->front() = kAllNeighbors;
+    }
+  }
   std::vector<uint32_t> Fanouts() {
     std::vector<uint32_t> fanouts(1 + Below(kHopsMax));
     for (uint32_t& fanout : fanouts) fanout = static_cast<uint32_t>(1 + Below(kFanoutMax));
@@ -110,6 +117,9 @@ class RandomMessage {
   void Fill(Lookup& m) { m = {Name(), Ids<NodeId>(), Any()}; }
   void Fill(Sample& m) {
     m = {Name(), Numbers<NodeId>(1, 100), Fanouts(), OneOf(Direction::kBoth), Any(), Flip()};
+    m.replace = Flip();
+    m.weighted = Flip();
+    DrawByType(m.fanouts, m.relation_fanouts);
   }
   void Fill(LiveSpec& m) {
     m = {Name(), Name(), OneOf(Direction::kBoth), Fanouts(), Any32() | 1, Any(), Any()};
@@ -118,6 +128,7 @@ class RandomMessage {
     m.batch_dependency = Any32();
     m.weighted = Flip();
     m.edge_ids = Flip();
+    DrawByType(m.fanouts, m.relation_fanouts);
   }
   void Fill(PlannedSpec& m) {
     m.layout = Name();

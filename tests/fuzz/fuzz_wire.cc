@@ -74,6 +74,9 @@ void DecodeBatch(std::span<const std::byte> bytes) {
     Touch(batch->labels);
     Touch(batch->features.slots);
     Touch(batch->features.rows);
+    Touch(batch->edge_ids);
+    Touch(batch->relations);
+    Touch(batch->type_rows);
     (void)CheckBatch(*batch);
   }
   ::operator delete(memory, kAlignment);

@@ -34,7 +34,8 @@ void WriteMessages(const std::filesystem::path& folder) {
   }
 }
 
-void WriteBatch(const std::filesystem::path& folder) {
+// A batch whose rows are of one table, or of types of nodes.
+void WriteBatch(const std::filesystem::path& folder, bool typed) {
   const BatchShape shape = {.hops = 1,
                             .seeds = 2,
                             .targets = 2,
@@ -42,7 +43,9 @@ void WriteBatch(const std::filesystem::path& folder) {
                             .edges = 2,
                             .labels = true,
                             .edge_ids = true,
-                            .dim = 1,
+                            .relations = typed,
+                            .node_types = typed ? 2U : 0U,
+                            .dim = typed ? 0U : 1U,
                             .rows = 4,
                             .stride_bytes = 4,
                             .slots = true};
@@ -57,7 +60,12 @@ void WriteBatch(const std::filesystem::path& folder) {
   batch.indptr[1] = 1;
   batch.indptr[2] = 2;
   batch.indices[0] = 2;
-  WriteFile(folder / "batch", slot);
+  if (typed) {
+    batch.relations[1] = 1;
+    batch.type_rows[1].dim = 1;
+    for (TypeRows& rows : batch.type_rows) rows.element_type = ElementType::kFloat32;
+  }
+  WriteFile(folder / (typed ? "batch-typed" : "batch"), slot);
 }
 
 void WriteRows(const std::filesystem::path& folder) {
@@ -84,7 +92,7 @@ int main(int argc, char** argv) {
   for (const auto& hostile : quarry::wire::HostileFrames()) {
     quarry::wire::WriteFile(folder / ("hostile-" + hostile.name), hostile.bytes);
   }
-  quarry::wire::WriteBatch(folder);
+  for (const bool typed : {false, true}) quarry::wire::WriteBatch(folder, typed);
   quarry::wire::WriteRows(folder);
   return 0;
 }

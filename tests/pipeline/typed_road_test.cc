@@ -8,6 +8,7 @@
 #include <set>
 
 #include "pipeline/pass_util.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
 #include "quarry/sampling/sampler.h"
@@ -132,6 +133,46 @@ TEST_F(TypedRoad, HasRowsAndEdgesOfTheirTypes) {
     }
   }
   EXPECT_EQ(hashes.size(), 1) << "batches depend on where lists lie, or on the cache";
+}
+
+// All neighbors by a type: each edge of the type into a node, once. The least memory that is stated is enough.
+TEST_F(TypedRoad, TakesAllNeighborsOfAType) {
+  LiveRoadOptions options = Options();
+  options.spec.fanouts = {kAllNeighbors, kAllNeighbors};
+  options.spec.relation_fanouts = {
+      kAllNeighbors, 3, kAllNeighbors, kAllNeighbors, 0, kAllNeighbors, kAllNeighbors, 0, kAllNeighbors, 1};
+  uint64_t least_bytes = 0;
+  {
+    OpenRoad opened(database_, options);
+    ASSERT_OK(opened.status);
+    least_bytes = opened.road->NeedWith(0).least_bytes;
+  }
+  EXPECT_EQ(OpenRoad(database_, options, least_bytes - 1).status.code(), Code::kOutOfBudget);
+  OpenRoad opened(database_, options, least_bytes);
+  ASSERT_OK(opened.status);
+  for (const size_t type : {0, 1, 2}) ExpectPass(*opened.road, NodesOf(type));
+  auto stream = opened.road->StartPass({.seeds = NodesOf(0), .ordered = true});
+  ASSERT_OK(stream);
+  while (true) {
+    auto batch = (*stream)->Next();
+    ASSERT_OK(batch);
+    if (*batch == nullptr) break;
+    const BatchView& view = (*batch)->view();
+    EXPECT_EQ(std::set<uint64_t>(view.edge_ids.begin(), view.edge_ids.end()).size(), view.edge_ids.size());
+    for (uint32_t v = 0; v < view.target_count(); ++v) {
+      const size_t hop = v < view.hop_offsets[0] ? 0 : 1;
+      std::vector<std::set<uint64_t>> found(set_.edges.size());
+      for (uint32_t e = view.indptr[v]; e < view.indptr[v + 1]; ++e)
+        found[view.relations[e]].insert(view.nodes[view.indices[e]]);
+      for (size_t r = 0; r < set_.edges.size(); ++r) {
+        if (options.spec.relation_fanouts[hop * set_.edges.size() + r] != kAllNeighbors) continue;
+        std::set<uint64_t> expected;
+        for (const auto& [source, destination] : pairs_[r])
+          if (destination == view.nodes[v]) expected.insert(source);
+        ASSERT_EQ(found[r], expected) << "node " << view.nodes[v] << ", edges of type " << r;
+      }
+    }
+  }
 }
 
 // Rows of a type's table are counted from the type's first node, in what is newer as in the file.

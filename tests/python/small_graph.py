@@ -61,6 +61,26 @@ class DatabaseTest(unittest.TestCase):
         self.addCleanup(lambda: self.db.close())
 
 
+def serve(test: unittest.TestCase) -> tuple[subprocess.Popen, str]:
+    """Serves the database that is open as test.db, which becomes that of the server; the server, until the test ends, and its
+    address."""
+    test.db.close()
+    socket = test.folder / "run/q.sock"
+    server = subprocess.Popen([BINARY, "serve", test.path, "--socket", socket, "--memory", "256MiB"], stderr=subprocess.DEVNULL)
+
+    def stop() -> None:
+        server.send_signal(signal.SIGCONT)
+        server.terminate()
+        server.wait()
+
+    test.addCleanup(stop)
+    while not socket.exists():
+        test.assertIsNone(server.poll(), "the server ended")
+        time.sleep(0.02)
+    test.db = quarry.open(f"unix:{socket}", memory="64MiB", timeout=60)
+    return server, f"unix:{socket}"
+
+
 @unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
 class ServedDatabaseTest(DatabaseTest):
     """The same, opened as self.db over self.server, at self.address."""
@@ -68,20 +88,7 @@ class ServedDatabaseTest(DatabaseTest):
     def setUp(self) -> None:
         super().setUp()
         self.prepare()
-        self.db.close()
-        socket = self.folder / "run/q.sock"
-        self.address = f"unix:{socket}"
-        self.server = subprocess.Popen([BINARY, "serve", self.path, "--socket", socket, "--memory", "256MiB"], stderr=subprocess.DEVNULL)
-        self.addCleanup(self._stop)
-        while not socket.exists():
-            self.assertIsNone(self.server.poll(), "the server ended")
-            time.sleep(0.02)
-        self.db = quarry.open(self.address, memory="64MiB", timeout=60)
+        self.server, self.address = serve(self)
 
     def prepare(self) -> None:
         """What is done with self.db before it is served."""
-
-    def _stop(self) -> None:
-        self.server.send_signal(signal.SIGCONT)
-        self.server.terminate()
-        self.server.wait()

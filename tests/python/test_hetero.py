@@ -122,6 +122,25 @@ class TypedDatabaseTest(TypedTest):
             self.db.stream([6], 32, relation_fanouts=[1])
 
 
+class EdgePlacesTest(unittest.TestCase):
+    def test_places_are_those_of_a_count(self):
+        from quarry.pyg._hetero import EdgePlaces
+
+        rng = np.random.default_rng(3)
+        for edges in (1, 63, 64, 65, 1000, 5000):
+            for part in (64, 320, 8192):
+                relations = rng.integers(0, 3, edges) if edges % 2 else np.sort(rng.integers(0, 3, edges))  # together, too
+                for relation in range(3):
+                    places = EdgePlaces(edges)
+                    for first in range(0, edges, part):
+                        places.add(first, relations[first : first + part] == relation)
+                    places.end()
+                    columns = np.flatnonzero(relations == relation)
+                    self.assertEqual(places.count, len(columns))
+                    order = rng.permutation(len(columns))
+                    np.testing.assert_array_equal(places.of(columns[order]), order)
+
+
 @unittest.skipUnless(_TORCH, "torch and torch_geometric are not there")
 class HeteroDatabaseTest(TypedTest):
     """With the HeteroData that the database is made of as self.data."""
@@ -221,6 +240,60 @@ class HeteroTest(HeteroDatabaseTest):
             np.testing.assert_array_equal(np.sort(seen), np.arange(len(self.train)))
         self.assertFalse(np.array_equal(epochs[0][0]["paper"].n_id, epochs[1][0]["paper"].n_id), "another order every epoch")
         self.assertIn("'paper'", repr(loader))
+
+    def test_all_neighbors_of_each_type(self):
+        writes, cites = ("author", "writes", "paper"), ("paper", "cites", "paper")
+        for given in ([-1, -1], [-1, 2], {writes: [-1, 2], cites: [3, -1]}):
+            fanouts = {edge_type: given.get(edge_type, [0, 0]) if isinstance(given, dict) else given for edge_type in EDGES}
+            for batch in self.Loader(self.db, given, 64, ("paper", "test"), edge_ids=True):
+                self.check(batch, np.flatnonzero(self.graph["masks"]["test"]), {edge_type: [1024 if f == -1 else f for f in hops] for edge_type, hops in fanouts.items()})
+                ids = np.concatenate([batch[edge_type].e_id.numpy() for edge_type in EDGES])
+                self.assertEqual(len(np.unique(ids)), len(ids), "each edge once")
+        with self.assertRaisesRegex(quarry.InvalidArgument, "all neighbors, with replacement"):
+            list(self.Loader(self.db, [-1], 64, ("paper", "test"), replace=True))
+
+    def test_attributes_of_edges_are_by_type(self):
+        import torch
+
+        from quarry.pyg import GraphStore
+
+        given, attrs, number = {}, {}, {}
+        for i, (edge_type, pairs) in enumerate(self.graph["edges"].items()):
+            if i % 3 == 2:
+                continue  # not all types have some
+            given[edge_type] = torch.rand(pairs.shape[1], 2)  # in the order of the arrays
+            number[edge_type] = {tuple(edge): at for at, edge in enumerate(pairs.T.tolist())}
+            places = self.db.edge_ids(pairs, edge_type=edge_type)
+            np.testing.assert_array_equal(np.stack(GraphStore(self.db).get_edge_index(edge_type, "coo"))[:, places], pairs)
+            by_place = torch.empty_like(given[edge_type])
+            by_place[places] = given[edge_type]
+            np.save(self.folder / f"attrs-{i}.npy", by_place.numpy())
+            attrs[edge_type] = {"edge_attr": by_place, "mapped": np.load(self.folder / f"attrs-{i}.npy", mmap_mode="r")}
+        for batch in self.Loader(self.db, [4, 3], 64, ("paper", "train"), shuffle=True, edge_attrs=attrs):
+            for edge_type in EDGES:
+                store = batch[edge_type]
+                self.assertEqual("edge_attr" in store, edge_type in attrs)
+                if edge_type not in attrs:
+                    continue
+                ends = np.stack([batch[edge_type[0]].n_id[store.edge_index[0]], batch[edge_type[2]].n_id[store.edge_index[1]]])
+                expected = given[edge_type][[number[edge_type][tuple(edge)] for edge in ends.T.tolist()]]
+                torch.testing.assert_close(store.edge_attr, expected)
+                torch.testing.assert_close(store.mapped, expected)
+        cites = ("paper", "cites", "paper")
+        for wrong, why in (
+            ({cites: {"a": [0]}}, f"'a' of .*'cites'.* has 1 rows for {self.graph['edges'][cites].shape[1]} edges"),
+            ({"a": np.zeros(3)}, "arrays by type of edges, as .*{'a': array}"),
+            ({("paper", "writes", "author"): {"a": [0]}}, "a type of edges is wanted"),
+        ):
+            with self.assertRaisesRegex(quarry.UsageError, why):
+                self.Loader(self.db, [2], input_nodes=("paper", None), edge_attrs=wrong)
+        with self.assertRaisesRegex(quarry.NotFound, "no edges of type .*'writes', 'author'"):
+            self.db.edge_ids([[1], [1]], edge_type=("paper", "writes", "author"))
+        with self.assertRaisesRegex(quarry.NotFound, "no edge from 199 to 3, column 1"):
+            writes = self.graph["edges"]["author", "writes", "paper"]
+            absent = [[writes[0, 0], 199], [writes[1, 0], 3]]
+            self.assertNotIn((199, 3), self.sets["author", "writes", "paper"])
+            self.db.edge_ids(absent, edge_type=("author", "writes", "paper"))
 
     def test_seeds_are_named_in_every_way(self):
         fanouts = dict.fromkeys(EDGES, [3, 2])
@@ -355,7 +428,7 @@ class HeteroTest(HeteroDatabaseTest):
 
         all_edges = self.db.edges().astype(np.int64)
         for at_a_time in (1 << 20, 97):
-            with unittest.mock.patch("quarry.pyg._stores._EDGES_AT_A_TIME", at_a_time):
+            with unittest.mock.patch("quarry._database._EDGES_AT_A_TIME", at_a_time):
                 store = GraphStore(self.db)
                 self.assertEqual({attr.edge_type: attr.size for attr in store.get_all_edge_attrs()}, {edge_type: (NODES[edge_type[0]], NODES[edge_type[2]]) for edge_type in EDGES})
                 coo, csc, csr = store.coo(), store.csc(), store.csr()
@@ -425,7 +498,7 @@ class HeteroTest(HeteroDatabaseTest):
         Loader, db = self.Loader, self.db
         with self.assertRaisesRegex(quarry.UsageError, "no edges of type"):
             Loader(db, {("paper", "writes", "author"): [2]}, input_nodes=("paper", None))
-        for bad in ([-1], [2000], [], {("paper", "cites", "paper"): [2], ("author", "writes", "paper"): [2, 2]}):
+        for bad in ([-2], [2000], [], {("paper", "cites", "paper"): [2], ("author", "writes", "paper"): [2, 2]}):
             with self.assertRaisesRegex(quarry.UsageError, "num_neighbors"):
                 Loader(db, bad, input_nodes=("paper", None))
         for bad in (("venue", None), None, np.arange(3)):
@@ -442,10 +515,6 @@ class HeteroTest(HeteroDatabaseTest):
         for call in (lambda: db.plan([2], 64), lambda: db.stream([2], 64)):
             with self.assertRaisesRegex(quarry.Unsupported, "types of nodes and edges: .*quarry.pyg.Loader"):
                 call()
-        from quarry.pyg import FeatureStore
-
-        with self.assertRaisesRegex(quarry.Unsupported, "edge_attrs of a database with types"):
-            FeatureStore(db, edge_attrs={"a": [0]})
         data = self.data.clone()
         data["a b"].num_nodes = 3
         with self.assertRaisesRegex(quarry.UsageError, "'a b'"):

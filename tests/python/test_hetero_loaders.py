@@ -6,12 +6,14 @@ edge ids are columns of db.edges(), which count edges of all types; no times, no
 """
 
 import importlib.util
+import os
 import pickle
 import unittest
 
 import numpy as np
 
 import quarry
+from small_graph import BINARY, serve
 from test_hetero import EDGES, NODES, HeteroDatabaseTest
 
 _TORCH = importlib.util.find_spec("torch_geometric") is not None
@@ -218,6 +220,8 @@ class TypedNeighborSamplerTest(TypedSamplesTest):
         with quarry.open(self.folder / "hub.db", memory="256MiB") as db:
             with self.assertRaisesRegex(quarry.Unsupported, "all neighbors by edges of type 'of': that is up to 1100 of a node, and 1024"):
                 NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1]), input_type="hub"))
+            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors by edges of type 'of': that is up to 1100 of a node, and 1024"):
+                list(self.Loader(db, [-1], input_nodes=("hub", None)))
             out = NeighborSampler(db, {("hub", "has", "leaf"): [-1], ("leaf", "of", "hub"): [1024]}).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1]), input_type="hub"))
             self.assertEqual(out.num_sampled_edges["leaf", "of", "hub"], [400])
 
@@ -321,6 +325,23 @@ class TypedLoadersTest(TypedSamplesTest):
                         self.check_batch(data, dict.fromkeys(EDGES, [3, 2]), ends)
                     np.testing.assert_array_equal(np.concatenate(seen, axis=1), all_edges)
 
+    def test_batches_have_the_attributes_of_their_edges(self):
+        attrs = {edge_type: {"ends": torch.stack(self.stores[1].get_edge_index(edge_type, "coo")).T} for edge_type in (WRITES, CITES)}
+        store = FeatureStore(self.db, edge_attrs=attrs)
+        self.assertEqual([(attr.group_name, attr.attr_name) for attr in store.get_all_edge_tensor_attrs()], [(WRITES, "ends"), (CITES, "ends")])
+        self.assertTrue(torch.equal(store[CITES, "ends", torch.tensor([7, 0])], attrs[CITES]["ends"][[7, 0]]))
+        self.assertEqual(store.get_tensor_size(WRITES, "ends"), tuple(attrs[WRITES]["ends"].shape))
+        with self.assertRaisesRegex(quarry.NotFound, "no edge attribute 'ends' of .*'reviews'"):
+            store.get_tensor(("author", "reviews", "paper"), "ends", torch.tensor([0]))
+        seeds = (WRITES, torch.from_numpy(self.graph["edges"][WRITES][:, :40]))
+        for loader in (NodeLoader((store, self.stores[1]), [3, 2], "train", batch_size=64), LinkLoader((store, self.stores[1]), [3, 2], seeds, neg_sampling="binary", batch_size=20)):
+            for data in loader:
+                for edge_type in EDGES:
+                    self.assertEqual("ends" in data[edge_type], edge_type in attrs)
+                    if edge_type in attrs:
+                        row, col = data[edge_type].edge_index
+                        self.assertTrue(torch.equal(data[edge_type].ends, torch.stack([data[edge_type[0]].n_id[row], data[edge_type[2]].n_id[col]]).T))
+
     def test_it_pickles(self):
         sampler, loader = pickle.loads(pickle.dumps((NeighborSampler(self.db, FANOUTS), self.Loader(self.db, FANOUTS, 32, ("paper", "test")))))
         self.assertIs(sampler.db, self.db)
@@ -341,6 +362,73 @@ class TypedLoadersTest(TypedSamplesTest):
                 NodeLoader(self.db, [2], wrong)
         with self.assertRaisesRegex(quarry.Unsupported, "num_workers=1"):
             NodeLoader(self.db, [2], "train", num_workers=1)
+
+
+@unittest.skipUnless(_TORCH and os.path.exists(BINARY), "torch and torch_geometric are not there, or QUARRY_BINARY names no command")
+class ServedTypesTest(TypedSamplesTest):
+    """What a server gives is what the database gives, to the bit."""
+
+    def assert_same(self, one, other):
+        self.assertEqual(type(one), type(other))
+        if isinstance(one, HeteroData):
+            one, other = one.to_dict(), other.to_dict()
+        if isinstance(one, HeteroSamplerOutput):
+            one, other = vars(one), vars(other)
+        if isinstance(one, dict):
+            self.assertEqual(list(one), list(other))
+            for key in one:
+                self.assert_same(one[key], other[key])
+        elif isinstance(one, (list, tuple)):
+            self.assertEqual(len(one), len(other))
+            for ours, theirs in zip(one, other):
+                self.assert_same(ours, theirs)
+        elif isinstance(one, torch.Tensor):
+            self.assertTrue(torch.equal(one, other))
+        else:
+            self.assertEqual(one, other)
+
+    def made(self):
+        """Batches of each kind from self.db."""
+        attrs = {WRITES: {"place": torch.arange(self.graph["edges"][WRITES].shape[1])}}
+        made = [
+            sorted(self.Loader(self.db, FANOUTS, 32, "train", shuffle=True, seed=3, edge_attrs=attrs), key=lambda batch: batch["paper"].input_id.tolist()),
+            list(self.Loader(self.db, [-1, 2], 32, ("author", None), edge_ids=True)),
+            list(self.Loader(self.db, [2, 2], 16, "field_of_study", replace=True)),
+        ]
+        torch.manual_seed(7)
+        pairs = (WRITES, torch.from_numpy(self.graph["edges"][WRITES][:, :60]))
+        made.append([self.nodes([40, 3, 299, 3], FANOUTS), self.nodes([7], [-1, -1], "author"), self.nodes([4, 90], {CITES: [7]}, replace=True)])
+        made.append(list(NodeLoader(self.db, FANOUTS, "train", batch_size=64)))
+        for neg_sampling in ("binary", "triplet"):
+            made.append(list(LinkLoader(self.db, [3, -1], pairs, neg_sampling=neg_sampling, batch_size=30)))
+        return made
+
+    def test_batches_are_those_of_the_database(self):
+        expected = self.made()
+        serve(self)
+        self.assert_same(self.made(), expected)
+        out = self.nodes([5, 6], [-1, 2])
+        self.check_sample(out, dict.fromkeys(EDGES, [-1, 2]), {"paper": [5, 6]})
+
+    def test_workers_sample_over_a_connection_of_their_own(self):
+        serve(self)
+        seen = []
+        for data in NodeLoader(self.db, [3, 2], "train", batch_size=100, num_workers=1):
+            ids = data["paper"].n_id
+            self.assertTrue(torch.equal(data["paper"].x, self.data["paper"].x[ids]))
+            row, col = data[WRITES].edge_index
+            self.assertLessEqual(set(zip(data["author"].n_id[row].tolist(), ids[col].tolist())), self.sets[WRITES])
+            seen += ids[: data["paper"].batch_size].tolist()
+        self.assertEqual(seen, self.train.tolist())
+
+    def test_what_it_cannot_do_is_said_as_by_the_database(self):
+        serve(self)
+        with self.assertRaisesRegex(quarry.Unsupported, "along 'in'"):
+            self.nodes([1], [2], direction="out")
+        with self.assertRaisesRegex(quarry.UsageError, "with replacement"):
+            self.nodes([1], [-1], replace=True)
+        with self.assertRaisesRegex(quarry.Error, "1 hops of 6 types take 6"):
+            self.db.stream([6], 32, relation_fanouts=[1])
 
 
 if __name__ == "__main__":

@@ -72,6 +72,51 @@ class LoaderTest(DatabaseTest):
         self.assertFalse(self.torch.equal(epochs[0][0].n_id, epochs[1][0].n_id), "another order every epoch")
         self.assertIn("num_neighbors [4, 3]", repr(loader))
 
+    def test_all_neighbors_are_the_neighborhood(self):
+        pairs, edges = self.graph["edges"], self.db.edges()
+        into = [np.sort(pairs[0, pairs[1] == node]) for node in range(NODES)]
+        for fanouts, options in (([-1], {}), ([-1, -1], {}), ([-1, -1], {"sampler": "labor"}), ([2, -1], {"shuffle": True}), ([-1, 3], {})):
+            for data in self.Loader(self.db, fanouts, 50, "test", edge_ids=True, **options):
+                self.check(data, self.graph["test"])
+                ids, (sources, targets) = data.n_id.numpy(), data.edge_index.numpy()
+                np.testing.assert_array_equal(edges[:, data.e_id.numpy()], np.stack([ids[sources], ids[targets]]))
+                self.assertEqual(len(data.e_id.unique()), data.num_edges, "each edge once")
+                first, near = 0, set(ids[: data.batch_size].tolist())
+                for fanout, end in zip(fanouts, np.cumsum(data.num_sampled_nodes)):
+                    for target in range(first, end):
+                        found = np.sort(ids[sources[targets == target]])
+                        if fanout == -1:
+                            np.testing.assert_array_equal(found, into[ids[target]])
+                        else:
+                            self.assertEqual(len(found), min(fanout, len(into[ids[target]])))
+                    near |= {source for node in ids[first:end] for source in into[node].tolist()}
+                    first = end
+                if fanouts == [-1] * len(fanouts):
+                    self.assertEqual(set(ids.tolist()), near)
+
+    def test_all_neighbors_are_refused_where_they_cannot_be(self):
+        for options in ({"plan": True}, {"plan": "mine"}, {"partitioning": "default"}):
+            with self.assertRaisesRegex(quarry.UsageError, "num_neighbors -1: .*sampled as they come"):
+                self.Loader(self.db, [2, -1], shuffle=True, **options)
+        for call in (lambda: self.db.plan([-1], 64), lambda: self.db.stream([-1], 64, fresh=True)):
+            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors are taken by batches that are sampled as they come"):
+                call()
+        with self.assertRaisesRegex(quarry.InvalidArgument, "all neighbors, with replacement"):
+            list(self.Loader(self.db, [-1], replace=True))
+        quarry.import_(self.folder / "hub.db", edges=np.stack([np.arange(1100), np.full(1100, 1100)]), features=np.ones((1101, 2), np.float32), progress=False)
+        with quarry.open(self.folder / "hub.db", memory="64MiB") as db:
+            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors of nodes: that is up to 1100 of a node, and 1024"):
+                list(self.Loader(db, [-1], input_nodes=[3]))
+
+    def test_a_batch_that_is_larger_than_memory_was_planned_for_is_refused(self):
+        hubs, leaves = np.arange(100), np.arange(1000, 2000)  # training nodes, by which memory is planned, have no neighbors
+        edges = np.stack([np.tile(leaves, 100), np.repeat(hubs, 1000)])
+        quarry.import_(self.folder / "hubs.db", edges=edges, features=np.ones((2000, 4), np.float32), train=leaves, progress=False)
+        with quarry.open(self.folder / "hubs.db", memory="64MiB") as db:
+            with self.assertRaisesRegex(quarry.OutOfBudget, "batch 0 takes all neighbors and has more than the 65536 edges"):
+                list(self.Loader(db, [-1], 100, hubs))
+            self.assertEqual([data.num_edges for data in self.Loader(db, [-1], 50, hubs)], [50_000] * 2)
+
     def test_edge_ids_are_in_the_order_of_edge_index(self):
         edges = self.db.edges()
         self.db.plan([4, 3], 64, name="pyg-4-3-b64-e1-s0-in")  # which "auto" would take
@@ -397,11 +442,9 @@ next(batches)
         for options, expected in (({"num_workers": 4}, TypeError), ({"disjoint": True}, NotImplementedError), ({"frobnicate": 1}, TypeError)):
             with self.assertRaisesRegex(expected, next(iter(options))):
                 self.Loader(self.db, [2], **options)
-        for wrong in ([], [0], [-1], [2000], 10):
+        for wrong in ([], [0], [-2], [2000], 10):
             with self.assertRaisesRegex(quarry.UsageError, "num_neighbors"):
                 self.Loader(self.db, wrong)
-        with self.assertRaisesRegex(quarry.UsageError, "say 1024"):
-            self.Loader(self.db, [5, -1])
         with self.assertRaisesRegex(quarry.UsageError, "by type"):
             self.Loader(self.db, {("a", "to", "b"): [5]})
         with self.assertRaisesRegex(quarry.UsageError, "gpu_sampling: .*the GPU that device names"):

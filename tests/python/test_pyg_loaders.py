@@ -2,7 +2,7 @@
 stores and sampler. Need torch and torch_geometric.
 
 They restate what test/loader/test_neighbor_loader.py and test_link_neighbor_loader.py of PyG ask of a pair of stores.
-What differs: there is at least one hop; no times, no weights of edges, no disjoint or induced samples. The heterogeneous
+What differs: there is at least one hop; weights are the database's; no times, no disjoint or induced samples. The heterogeneous
 cases are those of test_hetero_loaders.py.
 """
 
@@ -123,6 +123,28 @@ class NeighborSamplerTest(LoadersTest):
         with quarry.open(self.folder / "hub.db", memory="64MiB") as db:
             with self.assertRaisesRegex(quarry.Unsupported, "all neighbors of nodes: that is up to 1100 of a node, and 1024"):
                 NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([3])))
+
+    def test_draws_by_weights_are_of_edges_that_have_some(self):
+        sources = np.arange(1, 41)
+        weights = np.where(sources % 4 == 0, 0, sources).astype(np.float32)
+        quarry.import_(self.folder / "weights.db", edges=np.stack([sources, np.zeros(40, int)]), weights=weights, progress=False)
+        with quarry.open(self.folder / "weights.db", memory="64MiB") as db:
+            index, drawn = NodeSamplerInput(None, torch.tensor([0])), np.zeros(41)
+            sampler = NeighborSampler(db, [5], weighted=True)
+            for _ in range(600):
+                neighbors = sampler.sample_from_nodes(index).node[1:].numpy()
+                self.assertEqual(len(neighbors), 5)
+                drawn[neighbors] += 1
+            self.assertEqual(drawn[4::4].sum(), 0)
+            light, heavy = drawn[[1, 2, 3]].sum(), drawn[[37, 38, 39]].sum()
+            self.assertGreater(heavy, 8 * light, "19 times the weight; without replacement a little less often")
+            self.assertGreater(light, 0)
+            out = NeighborSampler(db, [-1], weighted=True).sample_from_nodes(index)
+            self.assertEqual(sorted(out.node[1:].tolist()), sources[weights > 0].tolist())
+            (data,) = NodeLoader(db, [3], [0], batch_size=1, weighted=True)
+            self.assertEqual(data.num_sampled_edges, [3])
+        with self.assertRaisesRegex(quarry.InvalidArgument, "no weights to draw by"):
+            self.sample([1], [2], weighted=True)
 
     def test_replacement_gives_as_many_as_asked(self):
         out = self.sample([11, 230, 4], [7], replace=True)

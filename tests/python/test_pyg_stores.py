@@ -251,7 +251,7 @@ class GraphStoreTest(DatabaseTest):
     def test_every_layout_holds_every_edge(self):
         self.assertEqual(set(map(tuple, self.edges.T)), set(map(tuple, self.graph["edges"].T)))
         self.check(self.store, self.edges, NODES)
-        with mock.patch("quarry.pyg._stores._EDGES_AT_A_TIME", 97):
+        with mock.patch("quarry._database._EDGES_AT_A_TIME", 97):
             self.check(self.store, self.edges, NODES)
 
     def test_nodes_without_edges_have_their_places(self):

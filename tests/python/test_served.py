@@ -49,8 +49,13 @@ class ServedTest(ServedDatabaseTest):
         block = self.db.sample([3, 400], [-1])
         degrees = np.bincount(self.graph["edges"][1], minlength=NODES)
         np.testing.assert_array_equal(np.diff(block.indptr), degrees[[3, 400]])
-        with self.assertRaisesRegex(quarry.Unsupported, "distinct neighbors"):
-            self.db.sample([3], [2], replace=True)
+        with self.db.stream([-1, 2], batch_size=64, table=None) as stream:
+            for batch in stream.epoch("valid"):
+                np.testing.assert_array_equal(np.diff(batch.indptr)[: len(batch.seeds)], degrees[batch.seeds])
+        with self.assertRaisesRegex(quarry.InvalidArgument, "all neighbors, with replacement"):
+            self.db.stream([-1], batch_size=64, replace=True)
+        block = self.db.sample([3, 400], [9], replace=True)
+        np.testing.assert_array_equal(np.diff(block.indptr), 9 * (degrees[[3, 400]] > 0))
 
     def test_upkeep_is_the_servers(self):
         self.db.put([3], feature=np.ones((1, DIM), np.float32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from multiprocessing.context import get_spawning_popen
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -207,12 +207,13 @@ def _live_spec(
     edge_ids: bool = False,
     relation_fanouts: Sequence[int] = (),
 ) -> _quarry.LiveSpec:
-    """How batches are drawn, as streams and layouts of them say it."""
+    """How batches are drawn, as streams and layouts of them say it. A fanout of -1: all neighbors."""
+    hops, by_type = ([ALL_NEIGHBORS if fanout == -1 else fanout for fanout in given] for given in (fanouts, relation_fanouts))
     return _quarry.LiveSpec(
         table,
         topology,
         direction_of(direction),
-        list(fanouts),
+        hops,
         batch_size,
         cache_bytes,
         seed,
@@ -221,7 +222,7 @@ def _live_spec(
         sampler,
         batch_dependency,
         weighted,
-        list(relation_fanouts),
+        by_type,
     )
 
 
@@ -370,19 +371,32 @@ class Database:
         got = self._store.read_edges(topology, first, out)
         return np.ascontiguousarray(out[:got, [0, 2]].T)
 
-    def edge_ids(self, edges: Any, topology: str = "graph") -> npt.NDArray[np.int64]:
+    def edge_ids(self, edges: Any, topology: str = "graph", edge_type: tuple[str, str, str] | None = None) -> npt.NDArray[np.int64]:
         """Columns of `edges()` that have these edges [2, n], in their order: where attributes that lie beside an
         edge_index belong, `by_id[db.edge_ids(edge_index)] = edge_attr`. The first of equal edges that are given is the
-        first one there, and so on. `NotFound` names one that is not there. All edges are read, a part at a time."""
-        pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
+        first one there, and so on. `NotFound` names one that is not there. All edges are read, a part at a time.
+
+        `edge_type`: (source, name, destination) of a graph with types. Ids then count from 0 in the ends' types, and columns
+        are those that the edges of this type have among themselves, in the order of `edges()`."""
+        relation = None
+        if edge_type is None:
+            pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
+        else:
+            relation, of, to = self._edge_type(edge_type)
+            pairs = _pairs_of(edges, self.num_nodes, of.num_nodes, to.num_nodes).astype(np.int64) + np.array([[of.first], [to.first]], np.int64)
+        if pairs.shape[1] == 0:
+            return np.empty(0, np.int64)
         wanted = pairs[1] << 32 | pairs[0]  # by destination
         order = np.argsort(wanted, kind="stable")
         wanted = wanted[order]
         rank = np.arange(len(wanted)) - np.searchsorted(wanted, wanted)  # among equal ones
         seen = np.zeros(len(wanted), np.int64)  # equal ones in the parts that were read
         found = np.full(len(wanted), -1, np.int64)
-        for first in range(0, self.num_edges if len(wanted) else 0, _EDGES_AT_A_TIME):
-            part = self.edges(first, _EDGES_AT_A_TIME, topology).astype(np.int64)
+        before = 0
+        for _, rows in self._edges_in_parts(topology):
+            part = (rows if relation is None else rows[rows[:, 1] == relation])[:, [0, 2]].T.astype(np.int64)
+            if part.shape[1] == 0:
+                continue
             within = slice(*np.searchsorted(wanted, (part[1, 0] << 32, part[1, -1] + 1 << 32)))
             here = part[1] << 32 | part[0]
             by_key = np.argsort(here, kind="stable")
@@ -391,14 +405,36 @@ class Database:
             count = np.searchsorted(here, wanted[within], side="right") - left
             at = np.minimum(rank[within] - seen[within], count - 1)  # where equal edges are kept once, all of them are this one
             hit = (count > 0) & (at >= 0)
-            found[within][hit] = first + by_key[(left + at)[hit]]
+            found[within][hit] = before + by_key[(left + at)[hit]]
             seen[within] += count
+            before += part.shape[1]
         out = np.empty_like(found)
         out[order] = found
         if np.any(out < 0):
             at = int(np.argmax(out < 0))
-            raise NotFound(f"{self._address}: there is no edge from {pairs[0, at]} to {pairs[1, at]}, column {at} of those given")
+            source, destination = np.asarray(edges)[:, at]
+            raise NotFound(f"{self._address}: there is no edge from {source} to {destination}, column {at} of those given")
         return out
+
+    def _edges_in_parts(self, topology: str = "graph") -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
+        """Parts of all edges, each with how many came before it: source, relation and destination by row. No part is empty, and
+        the next one takes its memory."""
+        total = {name: edges for name, _, edges in self._store.describe()["topologies"]}.get(topology, 0)
+        rows = np.empty((min(_EDGES_AT_A_TIME, total), 3), np.uint32)
+        for first in range(0, total, _EDGES_AT_A_TIME):
+            got = self._store.read_edges(topology, first, rows[: total - first])
+            if got == 0:
+                return
+            yield first, rows[:got]
+
+    def _edge_type(self, edge_type: Any) -> tuple[int, NodeType, NodeType]:
+        """Relation of a type of edges, and the types of its ends."""
+        types = {type_.name: type_ for type_ in self.node_types}
+        rows = self.sql("SELECT source, name, destination, relation FROM edge_types").fetchall()
+        for source, name, destination, relation in rows:
+            if (source, name, destination) == (tuple(edge_type) if isinstance(edge_type, (tuple, list)) else edge_type):
+                return relation, types[source], types[destination]
+        raise NotFound(f"{self._address}: there are no edges of type {edge_type}; types are {', '.join(str(tuple(row[:3])) for row in rows) or 'none'}")
 
     def snapshot(self) -> Snapshot:
         """The database as it is now, for as long as the snapshot is open."""
@@ -406,12 +442,15 @@ class Database:
         self._snapshots.add(taken)
         return taken
 
-    def sample(self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph", replace: bool = False) -> Any:
+    def sample(
+        self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph", replace: bool = False, weighted: bool = False
+    ) -> Any:
         """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids. A fanout of
-        -1 is all neighbors, where no node has more than 1,024. `replace`: neighbors are drawn independently."""
+        -1 is all neighbors, where no node has more than 1,024. `replace`: neighbors are drawn independently. `weighted`: with
+        probability proportional to the weights of edges."""
         from ._batches import Batch
 
-        raw = self._sampled(ids_of(seeds, self.num_nodes, "seeds"), fanouts, seed, direction=direction, topology=topology, replace=replace)
+        raw = self._sampled(ids_of(seeds, self.num_nodes, "seeds"), fanouts, seed, direction=direction, topology=topology, replace=replace, weighted=weighted)
         return Batch(raw, features=False)
 
     def _sampled(
@@ -424,12 +463,12 @@ class Database:
         topology: str = "graph",
         replace: bool = False,
         relation_fanouts: Sequence[int] = (),
+        weighted: bool = False,
     ) -> _quarry.Batch:
         """A block of seeds that differ. -1 are all neighbors; of `fanouts` by type of edges, as many as these come to."""
         if len(fanouts) == 0:
             raise UsageError("fanouts: for each hop a number of neighbors")
-        hops, by_type = ([ALL_NEIGHBORS if fanout == -1 else fanout for fanout in given] for given in (fanouts, relation_fanouts))
-        spec = _live_spec(hops, 1, direction, 0, 0, replace, "neighbor", 0, False, topology=topology, edge_ids=direction == "in", relation_fanouts=by_type)
+        spec = _live_spec(fanouts, 1, direction, 0, 0, replace, "neighbor", 0, weighted, topology=topology, edge_ids=direction == "in", relation_fanouts=relation_fanouts)
         return _quarry.sample(self._store, spec, seeds, stream_seed)
 
     def stream(
@@ -460,7 +499,9 @@ class Database:
         relation_fanouts: Sequence[int] = (),
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
-        `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`.
+        `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`. A fanout of -1 is all
+        neighbors, of batches that are sampled as they come, where no node has more than 1,024; a batch for which the memory
+        that was planned by a few of them does not do is refused (`OutOfBudget`).
 
         `cache`: rows that stay in memory, as bytes or a share of the features ('10%'). `edge_ids`: batches say
         which edges were drawn, along "in" and of sampled batches; what is packed has none (`Unsupported`).
@@ -792,11 +833,13 @@ class Database:
         return self[table].nbytes if table in self else 0
 
 
-def _pairs_of(edges: Any, node_count: int) -> npt.NDArray[np.uint32]:
-    """Edges [2, n], sources and destinations."""
+def _pairs_of(edges: Any, node_count: int, *by_end: int) -> npt.NDArray[np.uint32]:
+    """Edges [2, n], sources and destinations; `by_end`: how many nodes each of them may be, where that differs."""
     pairs = np.asarray(edges)
     if pairs.ndim != 2 or pairs.shape[0] != 2:
         raise UsageError(f"edges of shape {pairs.shape}: [2, n] is wanted, sources and destinations")
+    if by_end:
+        return np.stack([ids_of(ends, count, "nodes") for ends, count in zip(pairs, by_end)])
     return ids_of(pairs, node_count, "nodes").reshape(2, -1)
 
 

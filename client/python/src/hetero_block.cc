@@ -34,6 +34,11 @@ void HeteroBlock::Sort(const quarry_batch_arrays& arrays, const HeteroTypes& typ
   if (arrays.relations == nullptr && arrays.edge_count > 0) {
     throw Failure{QUARRY_USAGE, "this batch does not say which types its edges have"};
   }
+  const uint16_t* const relations_end = arrays.relations + arrays.edge_count;
+  if (std::any_of(arrays.relations, relations_end, [&](uint16_t r) { return r >= edges_.size(); })) {
+    throw Failure{QUARRY_USAGE,
+                  "this batch has edges of a type that was not there when its types were asked for"};
+  }
   seed_count_ = arrays.seed_count;
   SortNodes(arrays, types);
   SortEdges(arrays);

@@ -99,14 +99,14 @@ struct quarry_live_spec {
   int weighted;              /* neighbors are drawn with probability proportional to the weights of edges */
   /* Since version 1.10, of a graph with types: for each hop and each relation, in the order of their ids, how many
    * neighbors a node is given by edges of that type; null: edges of all types are alike. `fanouts` then bounds what a
-   * node is given in a hop by all types together. QUARRY_UNSUPPORTED of what is packed, of a server, and on a GPU. */
+   * node is given in a hop by all types together. QUARRY_UNSUPPORTED of what is packed, and on a GPU. */
   const uint32_t* relation_fanouts;
   size_t relation_fanout_count;
 };
-/* Since version 1.10: a block as quarry_sample's, by the spec's topology, direction, fanouts, replace, edge_ids and
- * relation_fanouts, with which it has `relations`. QUARRY_ALL_NEIGHBORS: all of a node's, in `fanouts` as many as
- * relation_fanouts come to. QUARRY_UNSUPPORTED where a node has more than can be drawn (1024, by all types 4096), of other
- * draws, and of a server's database for replace and relation_fanouts. */
+/* Since version 1.10: a block as quarry_sample's, by the spec's topology, direction, fanouts, replace, weighted, edge_ids
+ * and relation_fanouts, with which it has `relations`. QUARRY_ALL_NEIGHBORS, of live streams, too: all of a node's, in `fanouts`
+ * as many as relation_fanouts come to. QUARRY_UNSUPPORTED where a node has more than can be drawn (1024, by all types 4096),
+ * of other draws, and of what a server of an earlier Quarry does not know. */
 #define QUARRY_ALL_NEIGHBORS 0xffffffffU
 int quarry_sample_by(quarry_store* store, const struct quarry_live_spec* spec, const uint32_t* seeds,
                      size_t seed_count, uint64_t stream_seed, quarry_batch** batch);

@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any
 from ._loader import Loader
 
 if TYPE_CHECKING:
+    from ._additions import EDGE
     from ._loaders import LinkLoader, NodeLoader
     from ._sampler import NeighborSampler
-    from ._stores import EDGE, FeatureStore, GraphStore
+    from ._stores import FeatureStore, GraphStore
 
 __all__ = ["EDGE", "FeatureStore", "GraphStore", "LinkLoader", "Loader", "NeighborSampler", "NodeLoader"]
 
 # Classes derived from PyG's, and where they are.
 _DERIVED = {
-    "EDGE": "_stores",
+    "EDGE": "_additions",
     "FeatureStore": "_stores",
     "GraphStore": "_stores",
     "LinkLoader": "_loaders",

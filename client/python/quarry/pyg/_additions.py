@@ -3,26 +3,74 @@ that was given to it, on the thread that makes batches."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
 from .._errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from .._database import Database, Table
+    from ._hetero import EdgePlaces, Types
+
+    EdgeType = tuple[str, str, str]
 
 Addition = Callable[[Any], Any]
 
 
-def checked_edge_attrs(db: Database, edge_attrs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arrays or tensors by edge id, the edge's position in `db.edges()`."""
-    attrs = dict(edge_attrs or {})
-    edges = db.num_edges if attrs else 0
-    for name, values in attrs.items():
-        if len(values) != edges:
-            raise UsageError(f"edge attribute {name!r} has {len(values)} rows for {edges} edges")
-    return attrs
+# Group of the attributes of edges where there is one type of them. Those of nodes have the group None.
+EDGE = ("node", "to", "node")
+
+
+class EdgeAttributes:
+    """Arrays or tensors by edge, of a database with types for each type of edges by itself: row i is the i-th edge's, in the order
+    of `db.edges()`. Immutable; threads may share it."""
+
+    def __init__(self, db: Database, edge_attrs: Mapping[Any, Any] | None, types: Types | None) -> None:
+        self.by_type: dict[EdgeType, dict[str, Any]] = {}
+        self._places: dict[EdgeType, EdgePlaces] | None = None
+        if not edge_attrs:
+            return
+        if types is None:
+            self.by_type[EDGE] = self._checked(edge_attrs, db.num_edges, "")
+            return
+        for edge_type, attrs in edge_attrs.items():
+            if not isinstance(attrs, Mapping):
+                raise UsageError(f"edge_attrs of a database with types: arrays by type of edges, as {{{types.edges[0]}: {{{edge_type!r}: array}}}}")
+            self.by_type[types.edge_type(edge_type, "edge_attrs")] = dict(attrs)
+        self._places = types.edge_places(list(self.by_type))
+        for edge_type, attrs in self.by_type.items():
+            self._checked(attrs, self._places[edge_type].count, f" of {edge_type}")
+
+    @staticmethod
+    def _checked(attrs: Mapping[str, Any], edges: int, of_type: str) -> dict[str, Any]:
+        for name, values in attrs.items():
+            if len(values) != edges:
+                raise UsageError(f"edge attribute {name!r}{of_type} has {len(values)} rows for {edges} edges")
+        return dict(attrs)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_type)
+
+    def places(self, edge_type: EdgeType, e_id: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Rows of the attributes of edges, whose ids are columns of `db.edges()`."""
+        return e_id if self._places is None else self._places[edge_type].of(e_id)
+
+    def add(self, data: Any) -> Any:
+        """Puts those of a batch's edges, which it names by e_id, beside them."""
+        import torch
+
+        for edge_type, attrs in self.by_type.items():
+            edges = data if self._places is None else data[edge_type]
+            if "e_id" not in edges:  # there are no edges
+                edges.e_id = torch.empty(0, dtype=torch.int64)
+            at = self.places(edge_type, edges.e_id.cpu().numpy())
+            for name, values in attrs.items():
+                edges[name] = rows_by_id(values, at).to(edges.e_id.device)
+        return data
 
 
 def rows_by_id(values: Any, ids: Any) -> Any:
@@ -32,18 +80,6 @@ def rows_by_id(values: Any, ids: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return values[torch.from_numpy(ids) if isinstance(ids, np.ndarray) else ids]
     return torch.from_numpy(np.array(values[ids]))
-
-
-def edge_attributes(attrs: Mapping[str, Any]) -> Addition:
-    """Attributes of the edges that a batch names by e_id."""
-
-    def add(data: Any) -> Any:
-        ids = data.e_id.cpu().numpy()
-        for name, values in attrs.items():
-            data[name] = rows_by_id(values, ids).to(data.e_id.device)
-        return data
-
-    return add
 
 
 def targets_of_seeds(table: Table, seed_type: str | None = None, first: int = 0) -> Addition:

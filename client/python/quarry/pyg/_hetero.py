@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from .._values import SPLITS, ids_of
 
 if TYPE_CHECKING:
     from .._database import Database, NodeType
+
+    EdgeType = tuple[str, str, str]
 
 NEIGHBORS_MAX = 1024  # of a node in one hop, by edges of a type
 _NEIGHBORS_OF_TYPES_MAX = 4096  # and by those of all types
@@ -54,13 +56,23 @@ class Types:
             raise UsageError(f"{what} of type {given!r}: a type of edges is wanted, of {', '.join(map(str, self.edges))}")
         return named
 
+    def edge_places(self, edge_types: Sequence[EdgeType]) -> dict[EdgeType, EdgePlaces]:
+        """Where edges of each of these types stand among themselves; all edges are read once."""
+        places = {self._db._edge_type(edge_type)[0]: EdgePlaces(self._db.num_edges) for edge_type in edge_types}
+        for first, rows in self._db._edges_in_parts():
+            for relation, of_type in places.items():
+                of_type.add(first, rows[:, 1] == relation)
+        for of_type in places.values():
+            of_type.end()
+        return dict(zip(edge_types, places.values()))
+
     def fanouts_into(self, hop: int, by_relation: list[list[int]]) -> list[int]:
         """The most neighbors of a node in a hop, by its type, but for edges all of which are taken."""
         return [sum(max(0, fanouts[hop]) for (_, _, to), fanouts in zip(self.edges, by_relation) if to == name) for name in self.names]
 
-    def by_relation(self, num_neighbors: Any, *, all_taken: bool = False) -> list[list[int]]:
+    def by_relation(self, num_neighbors: Any) -> list[list[int]]:
         """Fanouts of each hop, for each type of edges; types that are left out are not followed."""
-        by_relation = _by_relation(num_neighbors, self.edges, all_taken)
+        by_relation = _by_relation(num_neighbors, self.edges)
         most = max(max(self.fanouts_into(hop, by_relation)) for hop in range(len(by_relation[0])))
         if most > _NEIGHBORS_OF_TYPES_MAX:
             raise UsageError(f"num_neighbors {num_neighbors}: a node is given {most} neighbors in a hop by all types of edges, and {_NEIGHBORS_OF_TYPES_MAX} are the most")
@@ -99,30 +111,75 @@ class Types:
         return np.searchsorted([type_.first + type_.num_nodes for type_ in self.nodes], nodes, side="right")
 
 
+class EdgePlaces:
+    """Where the edges of one type stand among themselves, by their columns of db.edges(), which has those of all types: a bit for
+    each edge, and a count for 64 of them; nothing where they stand together there, as those of the only type into theirs do."""
+
+    def __init__(self, num_edges: int) -> None:
+        self.count = 0
+        self._first = self._last = -1  # column
+        self._bits = np.zeros(-(-num_edges // 64), np.uint64)
+        self._before = np.zeros(len(self._bits), np.int64)  # edges of the type in the words before
+
+    def add(self, first: int, of_type: npt.NDArray[np.bool_]) -> None:
+        """The next edges, from column `first`, a multiple of 64, on: which of them are of the type."""
+        found = np.flatnonzero(of_type)
+        if len(found) == 0:
+            self._before[first // 64 : -(-(first + len(of_type)) // 64)] = self.count
+            return
+        if self._first < 0:
+            self._first = first + int(found[0])
+        self._last = first + int(found[-1])
+        packed = np.zeros(-(-len(of_type) // 64) * 8, np.uint8)
+        packed[: -(-len(of_type) // 8)] = np.packbits(of_type, bitorder="little")
+        words = packed.view("<u8")
+        here = slice(first // 64, first // 64 + len(words))
+        self._bits[here] = words
+        counts = _BITS[packed].reshape(-1, 8).sum(axis=1, dtype=np.int64)
+        self._before[here] = self.count + np.cumsum(counts) - counts
+        self.count += len(found)
+
+    def end(self) -> None:
+        """Behind the last of them."""
+        if self._together:
+            self._bits, self._before = np.empty(0, np.uint64), np.empty(0, np.int64)
+
+    @property
+    def _together(self) -> bool:
+        return self.count > 0 and self._last - self._first + 1 == self.count
+
+    def of(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The places of edges of the type."""
+        if self._together:
+            return columns - self._first
+        word, bit = columns >> 6, (columns & 63).astype(np.uint64)
+        below = self._bits[word] & ((np.uint64(1) << bit) - np.uint64(1))
+        places: npt.NDArray[np.int64] = self._before[word] + _BITS[below.astype("<u8").view(np.uint8)].reshape(-1, 8).sum(axis=1, dtype=np.int64)
+        return places
+
+
+_BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
+
+
 class Hetero:
     """What was asked of a Loader whose database has types."""
 
     @staticmethod
     def of(db: Database, num_neighbors: Any, input_nodes: Any) -> Hetero | None:
         """None where the database has one type of nodes and edges."""
-        by_type = isinstance(num_neighbors, dict) or (isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str))
-        if db.address.startswith("unix:"):
-            if by_type or types_of(db):
-                raise Unsupported("types of nodes and edges over a server: open the database itself")
-            return None
         types = Types.of(db)
         if types is not None:
             return Hetero(types, num_neighbors, input_nodes)
-        if by_type and not isinstance(num_neighbors, dict):
+        if not isinstance(num_neighbors, dict) and isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
             raise UsageError(f"input_nodes {input_nodes!r}: this database has one type of nodes; give a split's name, ids, or a mask")
         return None
 
     def __init__(self, types: Types, num_neighbors: Any, input_nodes: Any) -> None:
-        self._types = types
+        self.types = types
         by_relation = types.by_relation(num_neighbors)
         hops = range(len(by_relation[0]))
         self.relation_fanouts = tuple(fanouts[hop] for hop in hops for fanouts in by_relation)
-        self.fanouts = [max(1, *types.fanouts_into(hop, by_relation)) for hop in hops]
+        self.fanouts = [-1 if -1 in (fanouts[hop] for fanouts in by_relation) else max(1, *types.fanouts_into(hop, by_relation)) for hop in hops]
         self._seed_type, seeds = types.seeds_of(input_nodes)
         if seeds.dtype == np.bool_:
             seeds = np.flatnonzero(seeds)
@@ -131,7 +188,7 @@ class Hetero:
     @property
     def seeds_of(self) -> NodeType:
         """The type of the seeds."""
-        return self._types.nodes[self._seed_type]
+        return self.types.nodes[self._seed_type]
 
     @property
     def seed_type(self) -> str:
@@ -144,7 +201,7 @@ class Hetero:
                 raise Unsupported(f"{name.replace('_', ' ')}: batches of a database with types are sampled as they come, uniformly, along 'in', to memory")
 
     def take(self, raw: Any, pyg: _quarry.PygPass) -> dict[str, Any]:
-        return raw.hetero_block(self._types.raw, self._seed_type, pyg)  # type: ignore[no-any-return]
+        return raw.hetero_block(self.types.raw, self._seed_type, pyg)  # type: ignore[no-any-return]
 
     def data(self, block: dict[str, Any], pinned: bool) -> Any:
         """A HeteroData of what `take` took, in place."""
@@ -156,14 +213,14 @@ class Hetero:
             return made.pin_memory() if pinned else made
 
         data = HeteroData()
-        for name, (n_id, x, sampled) in zip(self._types.names, block["nodes"]):
+        for name, (n_id, x, sampled) in zip(self.types.names, block["nodes"]):
             store = data[name]
             store.n_id = tensor(n_id)
             store.num_nodes = len(n_id)
             if x is not None:
                 store.x = tensor(x)
             store.num_sampled_nodes = sampled
-        for edge_type, (edge_index, e_id, sampled) in zip(self._types.edges, block["edges"]):
+        for edge_type, (edge_index, e_id, sampled) in zip(self.types.edges, block["edges"]):
             store = data[edge_type]
             store.edge_index = tensor(edge_index)
             if e_id is not None:
@@ -187,7 +244,7 @@ def types_of(db: Database) -> list[NodeType]:
         raise
 
 
-def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]], all_taken: bool) -> list[list[int]]:
+def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]]) -> list[list[int]]:
     given = num_neighbors if isinstance(num_neighbors, dict) else dict.fromkeys(edge_types, num_neighbors)
     unknown = [edge_type for edge_type in given if edge_type not in edge_types]
     if unknown:
@@ -195,11 +252,8 @@ def _by_relation(num_neighbors: Any, edge_types: list[tuple[str, str, str]], all
     lists = {edge_type: [int(fanout) for fanout in fanouts] if np.iterable(fanouts) else [] for edge_type, fanouts in given.items()}
     hops = {len(fanouts) for fanouts in lists.values()}
     fanouts = [fanout for of_type in lists.values() for fanout in of_type]
-    if len(hops) != 1 or not fanouts or min(fanouts) < (-1 if all_taken else 0) or max(fanouts) > NEIGHBORS_MAX:
-        raise UsageError(
-            f"num_neighbors {num_neighbors}: for each hop a number from 0 to {NEIGHBORS_MAX}, of as many hops for each type"
-            + (f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts and not all_taken else ", or -1 for all neighbors" if all_taken else "")
-        )
+    if len(hops) != 1 or not fanouts or min(fanouts) < -1 or max(fanouts) > NEIGHBORS_MAX:
+        raise UsageError(f"num_neighbors {num_neighbors}: for each hop a number from 0 to {NEIGHBORS_MAX}, of as many hops for each type, or -1 for all neighbors")
     return [lists.get(edge_type, [0] * hops.copy().pop()) for edge_type in edge_types]
 
 

@@ -12,7 +12,7 @@ from .. import _quarry
 from .._batches import Stream
 from .._errors import Unsupported, UsageError
 from .._values import FLOAT32, SPLITS, ids_of, size
-from ._additions import adjacency, checked_edge_attrs, edge_attributes, in_turn, targets_of_seeds
+from ._additions import EdgeAttributes, adjacency, in_turn, targets_of_seeds
 from ._hetero import NEIGHBORS_MAX, Hetero, array_of, nodes_of_split
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ _NOT_THERE = ("subgraph_type", "disjoint", "temporal_strategy", "time_attr", "in
 class Loader:
     """Mini-batches of a database as torch_geometric.data.Data: an epoch each time it is iterated.
 
-    num_neighbors  neighbors a hop, from the seeds outwards: 1 to 1024 (where PyG has -1, say 1024); of a database with
-                   types, a list for all types of edges, or a dict of lists by (source, name, destination), from 0 on
+    num_neighbors  neighbors a hop, from the seeds outwards: 1 to 1024, or -1 for all, where no node has more than that (by
+                   all types together 4096): such batches are sampled as they come, not planned; of a database with types, a
+                   list for all types of edges, or a dict of lists by (source, name, destination), from 0 on
     input_nodes    the seeds: "train", "valid" or "test", ids, a mask; None: all nodes. In a database with types a pair,
                    the type and which of its nodes, ids from 0 on: ("paper", "train"); or the type: all of them
     shuffle        seeds in another order every epoch; else batches come in the order of `input_nodes`
@@ -52,7 +53,8 @@ class Loader:
                    neighbors are drawn among them. For splits alone; an epoch has as many batches as its parts make
     edge_attrs     arrays or tensors by edge id, an edge's column in db.edges(), of which each batch has the rows of its
                    edges: {"edge_attr": array}; memory-mapped ones stay on disk. `db.edge_ids(edge_index)` brings what lies
-                   beside an edge_index into that order. Not from a plan
+                   beside an edge_index into that order. Not from a plan. With types, by type of edges, each in the order that
+                   its edges have in db.edges(): {("author", "writes", "paper"): {"edge_attr": array}}
     adj_t          batches have adj_t in the place of edge_index: torch.sparse_csr, [nodes, nodes], by target
     drop_last      leaves batches with fewer than batch_size seeds out of an epoch: its last one, and of parts any
     transform      called with each batch, on the thread that makes them; of batches on a GPU on a stream of the Loader's,
@@ -94,7 +96,7 @@ class Loader:
         gpu_sampling: bool = False,
         partitioning: str | None = None,
         buffer: int = 0,
-        edge_attrs: Mapping[str, Any] | None = None,
+        edge_attrs: Mapping[Any, Any] | None = None,
         adj_t: bool = False,
         drop_last: bool = False,
         transform: Callable[[Any], Any] | None = None,
@@ -126,10 +128,8 @@ class Loader:
         self._epochs = epochs
         self._seed = seed
         self._draws: dict[str, Any] = {"replace": replace, "sampler": sampler, "batch_dependency": 0 if batch_dependency == 1 else batch_dependency, "weighted": weighted}
-        edge_attrs = checked_edge_attrs(db, edge_attrs)
-        if edge_attrs and self._hetero is not None:
-            raise Unsupported("edge_attrs: of a database with types, give edge_ids=True, and look attributes up by each type's e_id in a transform")
-        edge_ids = edge_ids or bool(edge_attrs)
+        of_edges = EdgeAttributes(db, edge_attrs, None if self._hetero is None else self._hetero.types)
+        edge_ids = edge_ids or bool(of_edges)
         if adj_t and edge_ids:
             raise UsageError("adj_t: its entries are in another order than ids and attributes of edges, which go with edge_index; leave one of them out")
         self._edge_ids = edge_ids
@@ -153,7 +153,7 @@ class Loader:
             raise UsageError("partitioning: seeds are those of a split; give input_nodes its name")
         self._gpu: _Gpu | None = None  # while the engine brings batches to it
         self._given = transform
-        self._added = in_turn(edge_attributes(edge_attrs) if edge_attrs else None, adjacency if adj_t else None)
+        self._added = in_turn(of_edges.add if of_edges else None, adjacency if adj_t else None)
         self._transform = in_turn(self._added, transform)
         self._progress = progress
         if self._hetero is not None:
@@ -172,6 +172,8 @@ class Loader:
             raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
         if plan is True and self._split == "train" and not shuffle:
             raise UsageError("a plan has an order of its own: plan=True needs shuffle=True")
+        if -1 in self._fanouts and (named or plan is True or self._parts):
+            raise UsageError("num_neighbors -1: all neighbors are taken by batches that are sampled as they come; give numbers, or leave plan and partitioning out")
         if edge_ids and plan not in (False, "auto"):
             raise UsageError("a layout keeps no edge ids: edge_ids=True and edge_attrs need plan=False")
         self._seeds: npt.NDArray[np.uint32] | None = None
@@ -276,7 +278,7 @@ class Loader:
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
-        if self._hetero is not None or self._plan is False or self._parts or self._edge_ids or self._gpu_sampling or (self._split == "train" and not self._shuffle):
+        if self._hetero is not None or self._plan is False or self._parts or self._edge_ids or -1 in self._fanouts or self._gpu_sampling or (self._split == "train" and not self._shuffle):
             return None
         layouts = self._db.layouts
         if isinstance(self._plan, str) and self._plan != "auto":
@@ -423,14 +425,13 @@ class _Gpu:
             yield held.pop()  # the caller's alone: it dies with the caller's name for it
 
 
-def fanouts_of(num_neighbors: Any, *, all_taken: bool = False) -> list[int]:
-    """Neighbors a hop, as the engine takes them."""
+def fanouts_of(num_neighbors: Any) -> list[int]:
+    """Neighbors a hop; -1: all of them."""
     if isinstance(num_neighbors, dict):
         raise UsageError("num_neighbors by type of edges: this database has one type; give a list")
     fanouts = [int(fanout) for fanout in num_neighbors] if np.iterable(num_neighbors) else []
-    if not fanouts or any(not (1 <= fanout <= NEIGHBORS_MAX or (all_taken and fanout == -1)) for fanout in fanouts):
-        instead = ", or -1 for all neighbors" if all_taken else f" (where PyG has -1, say {NEIGHBORS_MAX})" if -1 in fanouts else ""
-        raise UsageError(f"num_neighbors {num_neighbors}: a list, for each hop a number from 1 to {NEIGHBORS_MAX}{instead}")
+    if not fanouts or any(not (1 <= fanout <= NEIGHBORS_MAX or fanout == -1) for fanout in fanouts):
+        raise UsageError(f"num_neighbors {num_neighbors}: a list, for each hop a number from 1 to {NEIGHBORS_MAX}, or -1 for all neighbors")
     return fanouts
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Stores = tuple[AnyFeatureStore, GraphStore]
     EdgeType = tuple[str, str, str]
 
-_OF_SAMPLER = ("replace", "direction", "topology", *ONLY)
+_OF_SAMPLER = ("replace", "weighted", "direction", "topology", *ONLY)
 
 
 class NodeLoader(pyg_loader.NodeLoader):
@@ -137,7 +137,7 @@ def _parts(data: Database | Stores, num_neighbors: Any, options: dict[str, Any])
         if not sampler.db.address.startswith("unix:"):
             raise Unsupported(
                 f"num_workers={options['num_workers']}: {sampler.db.address} is open in this process, and workers cannot share it. Leave num_workers out "
-                "(quarry.pyg.Loader samples ahead in threads)" + ("" if sampler.types is not None else ", or open the database of a server (`quarry serve`)")
+                "(quarry.pyg.Loader samples ahead in threads), or open the database of a server (`quarry serve`)"
             )
         # The connection of a forked process would be its parent's.
         options.setdefault("multiprocessing_context", "spawn")
@@ -229,6 +229,10 @@ def _batch_of_types(loader: Any, feature_store: AnyFeatureStore, attrs: list[Any
     wanted = [attr for attr in attrs if attr.group_name in out.node]
     for attr in wanted:
         attr.index = out.node[attr.group_name]
+    if isinstance(feature_store, FeatureStore):
+        for attr in feature_store.get_all_edge_tensor_attrs():
+            attr.index = feature_store.edge_places(attr.group_name, out.edge[attr.group_name])
+            wanted.append(attr)
     for attr, tensor in zip(wanted, feature_store.multi_get_tensor(wanted, convert_type=True)):
         data[attr.group_name][attr.attr_name] = tensor
     return data

@@ -41,7 +41,7 @@ ONLY = {
 }
 # Where there is something in the place of an option.
 _INSTEAD = {
-    "weight_attr": "quarry.pyg.Loader(weighted=True) draws by the weights of the database's edges",
+    "weight_attr": "weighted=True draws by the weights of the database's edges",
     "sample_direction": "direction='out' follows edges the other way",
 }
 
@@ -55,6 +55,8 @@ class NeighborSampler(BaseSampler):
                     lists by (source, name, destination), from 0 on; types that are left out are not followed
     replace         neighbors are drawn independently, as many as num_neighbors says
     direction       "in": from the sources of a node's edges to it, as in PyG; "out", "both". With types "in" alone
+    weighted        neighbors are drawn with probability proportional to the weights of the database's edges; those of weight 0
+                    never, by -1 neither. Not with types
 
     For every loader of PyG's that takes a BaseSampler: NeighborLoader(..., neighbor_sampler=sampler). An output has
     node (the seeds first), row and col (int64, from neighbor to node, as positions in node), edge (positions in
@@ -74,6 +76,7 @@ class NeighborSampler(BaseSampler):
         num_neighbors: Sequence[int] | dict[EdgeType, Sequence[int]],
         *,
         replace: bool = False,
+        weighted: bool = False,
         direction: str = "in",
         topology: str = "graph",
         **others: Any,
@@ -86,15 +89,13 @@ class NeighborSampler(BaseSampler):
         self.db = data if isinstance(data, Database) else data[1].db
         direction_of(direction)
         self.types = Types.of(self.db)
-        self._draws: dict[str, Any] = {"direction": direction, "topology": topology, "replace": replace}
+        self._draws: dict[str, Any] = {"direction": direction, "topology": topology, "replace": replace, "weighted": weighted}
         if self.types is None:
-            self.num_neighbors: Any = fanouts_of(num_neighbors, all_taken=True)
+            self.num_neighbors: Any = fanouts_of(num_neighbors)
             self._fanouts: list[int] = self.num_neighbors
             self.num_nodes: Any = self.db.num_nodes
         else:
-            if self.db.address.startswith("unix:"):
-                raise Unsupported("samples of types of nodes and edges over a server: open the database itself")
-            by_relation = self.types.by_relation(num_neighbors, all_taken=True)
+            by_relation = self.types.by_relation(num_neighbors)
             self.num_neighbors = dict(zip(self.types.edges, by_relation))
             self._fanouts = [-1] * len(by_relation[0])
             self._draws["relation_fanouts"] = [fanouts[hop] for hop in range(len(by_relation[0])) for fanouts in by_relation]

@@ -14,22 +14,17 @@ from torch_geometric.data.graph_store import EdgeLayout
 
 from .._errors import NotFound, OutOfBudget, Unsupported, UsageError
 from .._values import SPLITS, bytes_text, ids_of, size
-from ._additions import checked_edge_attrs, rows_by_id
-from ._hetero import array_of, types_of
+from ._additions import EDGE, EdgeAttributes, rows_by_id
+from ._hetero import Types, array_of, types_of
 from ._memory import available_bytes
 
 if TYPE_CHECKING:
     from .._database import Database, Snapshot, Table
 
-# Group of the attributes of edges. Those of nodes have the group None.
-EDGE = ("node", "to", "node")
-
 # Names that PyG's models look for, and the tables that have them; other tables go by their own names.
 _ATTRIBUTES = {"feature": ("x",), "label": ("y",), "split": ("train_mask", "val_mask", "test_mask")}
 _OF_CLASSES = ("label", "split")  # of a database with types: of those types that have classes
 _SPLIT_OF_MASK = {"train_mask": SPLITS["train"], "val_mask": SPLITS["valid"], "test_mask": SPLITS["test"]}
-
-_EDGES_AT_A_TIME = 1 << 20
 
 # Edges in one of PyG's layouts: its two tensors, and edge ids where their order is another.
 _Layout = tuple[torch.Tensor, torch.Tensor, "torch.Tensor | None"]
@@ -78,6 +73,8 @@ class FeatureStore(pyg_data.FeatureStore):
     edge_attrs  arrays or tensors by edge id, the edge's position in `db.edges()`: {"edge_attr": weights}; memory-mapped
                 ones stay on disk. Their group is EDGE, and get_all_edge_tensor_attrs lists them, for NodeLoader and
                 LinkLoader of quarry.pyg. get_all_tensor_attrs does not: PyG's own loaders index everything by node.
+                With types, by type of edges, {("author", "writes", "paper"): {"edge_attr": weights}}: row i is the i-th
+                edge's of the type, in the order of `db.edges()`; the type is their group, and all edges are read once
 
     Tensors belong to the caller, and ids may come in any order and more than once. Attributes that are asked for
     together are one read of each table. Threads may share it. An attribute that is not there raises
@@ -93,15 +90,13 @@ class FeatureStore(pyg_data.FeatureStore):
         *,
         attrs: Sequence[str] | None = None,
         snapshot: Snapshot | None = None,
-        edge_attrs: Mapping[str, Any] | None = None,
+        edge_attrs: Mapping[Any, Any] | None = None,
     ) -> None:
         super().__init__()
         self.db = db
         self._snapshot = snapshot
         self._columns = _columns_of(db, db if snapshot is None else snapshot)  # by group and name of the attribute
-        if edge_attrs and types_of(db):
-            raise Unsupported("edge_attrs of a database with types of nodes and edges: look attributes up by each type's e_id in a transform")
-        self._edge_attrs = checked_edge_attrs(db, edge_attrs)
+        self._edge_attrs = EdgeAttributes(db, edge_attrs, Types.of(db) if edge_attrs else None)
         names = [name for _, name in self._columns]
         for attribute in attrs or ():
             if attribute not in names:
@@ -117,7 +112,7 @@ class FeatureStore(pyg_data.FeatureStore):
         read: dict[tuple[str, int, int], npt.NDArray[Any]] = {}  # by rows of a table, and index
         out: list[torch.Tensor | None] = []
         for attr in attrs:
-            if attr.group_name == EDGE:
+            if isinstance(attr.group_name, tuple):
                 out.append(self._edge_rows(attr))
                 continue
             column = self._column(attr.attr_name, attr.group_name)
@@ -128,11 +123,20 @@ class FeatureStore(pyg_data.FeatureStore):
         return out
 
     def _edge_rows(self, attr: TensorAttr) -> torch.Tensor:
-        if attr.attr_name not in self._edge_attrs:
-            raise NotFound(f"there is no edge attribute {attr.attr_name!r}; edge attributes are {', '.join(self._edge_attrs) or 'none'}")
-        values, key = self._edge_attrs[attr.attr_name], _key_of(attr.index)
+        attrs = self._edge_attrs.by_type.get(attr.group_name, {})
+        if attr.attr_name not in attrs:
+            raise NotFound(f"there is no edge attribute {attr.attr_name!r} of {attr.group_name}; {self._edge_groups()}")
+        values, key = attrs[attr.attr_name], _key_of(attr.index)
         rows: torch.Tensor = rows_by_id(values, key)
         return rows
+
+    def _edge_groups(self) -> str:
+        by_type = self._edge_attrs.by_type or {EDGE: {}}
+        return ", ".join(f"group {group} has {', '.join(attrs) or 'none'}" for group, attrs in by_type.items())
+
+    def edge_places(self, edge_type: Any, e_id: torch.Tensor) -> torch.Tensor:
+        """The index of edges' attributes: where the edges of a group, columns of `db.edges()`, stand among themselves."""
+        return torch.from_numpy(self._edge_attrs.places(edge_type, e_id.cpu().numpy()))
 
     def _column(self, attribute: str | None, group: Any = None) -> _Column:
         column = self._columns.get((group, attribute or ""))
@@ -141,13 +145,13 @@ class FeatureStore(pyg_data.FeatureStore):
         whose = "of nodes" if group is None else f"of group {group!r}"
         groups = [f"group {known!r} has {', '.join(name for other, name in self._columns if other == known)}" for known in dict.fromkeys(known for known, _ in self._columns)]
         if self._edge_attrs or None in (known for known, _ in self._columns):
-            groups.append(f"group {EDGE} has {', '.join(self._edge_attrs) or 'none'}")
+            groups.append(self._edge_groups())
         raise NotFound(f"{self.db.address}: there is no attribute {attribute!r} {whose}; {', '.join(groups)}")
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         key = _key_of(attr.index)
-        if attr.group_name == EDGE:
-            values = self._edge_attrs.get(attr.attr_name)
+        if isinstance(attr.group_name, tuple):
+            values = self._edge_attrs.by_type.get(attr.group_name, {}).get(attr.attr_name)
             shape = None if values is None else tuple(values.shape)
         else:
             column = self._columns.get((attr.group_name, attr.attr_name or ""))
@@ -164,7 +168,7 @@ class FeatureStore(pyg_data.FeatureStore):
 
     def get_all_edge_tensor_attrs(self) -> list[TensorAttr]:
         """Attributes of edges, without index: objects of the caller's."""
-        return [TensorAttr(EDGE, name) for name in self._edge_attrs]
+        return [TensorAttr(group, name) for group, attrs in self._edge_attrs.by_type.items() for name in attrs]
 
     # ---- writing
 
@@ -211,7 +215,7 @@ class FeatureStore(pyg_data.FeatureStore):
     def _column_to_write(self, attr: TensorAttr) -> _Column:
         if self._snapshot is not None:
             raise Unsupported("this FeatureStore reads a snapshot, which does not change: write by one without")
-        if attr.group_name == EDGE:
+        if isinstance(attr.group_name, tuple):
             raise Unsupported("attributes of edges are arrays of the caller's: change them there")
         column = self._columns.get((attr.group_name, attr.attr_name or ""))
         if column is None:
@@ -347,9 +351,8 @@ class GraphStore(pyg_data.GraphStore):
     def _parts(self, edges: _Edges) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Parts of a type's edges, each with how many came before it, sources, targets, and edge ids; no part is empty."""
         before = 0
-        rows = np.empty((min(_EDGES_AT_A_TIME, self._num_edges), 3), np.uint32)
-        for first in range(0, self._num_edges, _EDGES_AT_A_TIME):
-            got = rows[: self.db._store.read_edges(self._topology, first, rows[: self._num_edges - first])].astype(np.int64)
+        for first, rows in self.db._edges_in_parts(self._topology):
+            got = rows[: max(0, self._num_edges - first)].astype(np.int64)  # edges may have come meanwhile
             at = np.arange(first, first + len(got))
             if edges.relation is not None:
                 at, got = at[got[:, 1] == edges.relation], got[got[:, 1] == edges.relation]

@@ -34,7 +34,9 @@ struct BatchShape {
   uint64_t edges = 0;
   bool labels = false;
   bool edge_ids = false;
-  // Features; none where dim is 0.
+  bool relations = false;   // of edges: fanouts were by type
+  uint32_t node_types = 0;  // that say what their rows are like; 0: rows are of one table
+  // Features; none where dim is 0, but with node_types, where only stride_bytes tells.
   ElementType element_type = ElementType::kFloat32;
   uint32_t dim = 0;
   uint64_t rows = 0;          // that are there: `nodes` of them, when there are no slots
@@ -55,6 +57,8 @@ struct BatchWriter {
   std::span<uint32_t> slots;        // [nodes], or none
   std::span<std::byte> rows;        // [rows x stride_bytes]; none without features, and none outside
   std::span<uint64_t> edge_ids;     // [edges], or none
+  std::span<uint16_t> relations;    // [edges], or none
+  std::span<TypeRows> type_rows;    // [node_types], or none
 };
 
 // Bytes that the batch takes in its slot. kInvalidArgument for a shape that cannot be.
@@ -69,7 +73,8 @@ Result<BatchWriter> WriteBatchHeader(const BatchShape& shape, std::span<std::byt
 Result<BatchView> OpenBatch(std::span<const std::byte> slot, std::span<const std::byte> outside = {});
 
 // OK when the arrays are a block: offsets ascend, the local ids of a hop's lists are of nodes that the next
-// hop knows, slots are of rows that are there. kCorruption otherwise.
+// hop knows, slots are of rows that are there, and rows have room for each type's. kCorruption otherwise. Which relations
+// there are, the batch does not say.
 Status CheckBatch(const BatchView& batch);
 
 // Rows of an embedding table: ids uint64 | timestamps int64 | values float32 x dim | state float32 x

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "quarry/format/fanouts.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/format/types.h"
 #include "quarry/format/wire_maintenance.h"
@@ -48,9 +49,6 @@ struct Lookup {
   bool operator==(const Lookup&) const = default;
 };
 
-// In the place of a fanout of Sample: all neighbors of a node. Refused where a node has more than can be drawn.
-inline constexpr uint32_t kAllNeighbors = 0xffffffff;
-
 struct Sample {
   std::string topology = "graph";
   std::vector<NodeId> seeds;  // unique
@@ -58,9 +56,9 @@ struct Sample {
   Direction direction = Direction::kIn;
   uint64_t stream_seed = 0;
   bool edge_ids = false;  // along kIn
-  // As RoadSpec has them; of a database in this process alone.
-  bool replace = false;
+  bool replace = false;   // as RoadSpec has it, and the next ones
   std::vector<uint32_t> relation_fanouts = {};
+  bool weighted = false;
   bool operator==(const Sample&) const = default;
 };
 

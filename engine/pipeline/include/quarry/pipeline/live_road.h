@@ -51,9 +51,9 @@ struct LiveRoadOptions {
   // Once stop is requested, opening the road ends with kCancelled, at the next probed batch or after the file
   // that is being read.
   std::stop_token stop = {};
-  // Memory that the caller needs beside the road for batches of up to this many nodes: it is left free, and
-  // is part of the least that kOutOfBudget states. May be empty.
-  std::function<uint64_t(uint64_t batch_nodes_max)> beside_bytes = {};
+  // Memory that the caller needs beside the road for batches of up to this many nodes and, as far as can be
+  // told, edges: it is left free, and is part of the least that kOutOfBudget states. May be empty.
+  std::function<uint64_t(uint64_t batch_nodes_max, uint64_t batch_edges_max)> beside_bytes = {};
   // spec.cache_bytes does not count: as many rows stay as the budget has room for.
   bool cache_takes_what_is_left = false;
   // Batches go to this GPU. As many rows stay there as it has room for beside the batches under way, whatever
@@ -81,6 +81,7 @@ struct LiveRoadPlan {
 
   bool topology_in_memory = false;
   uint64_t batch_nodes_max = 0;  // estimated largest batch, in input nodes
+  uint64_t batch_edges_max = 0;  // and in edges
   uint32_t batches_in_flight = 0;
   uint32_t frame_count = 0;    // batches at any stage, from sampling to release
   uint64_t slot_count = 0;     // rows that the feature buffer holds

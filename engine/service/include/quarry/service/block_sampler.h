@@ -2,7 +2,8 @@
 // once for all of them: in memory where the server's share of the budget has room for the indices, else from
 // disk.
 //
-// Where fanouts are by type of edges, so are the places of each type in the lists, once for all.
+// Where fanouts are by type of edges, so are the places of each type in the lists, once for all; and weights, from the first
+// draw by them on.
 //
 // A block depends on seeds, fanouts and stream seed alone. Thread-safe.
 #pragma once
@@ -35,7 +36,7 @@ class BlockSampler {
     Block block;
   };
   // Reserves from `session` what the block may take at most, before it samples. kNotFound lists what there
-  // is, kInvalidArgument names a seed that is no node or given twice, and sides that the topology lacks;
+  // is, kInvalidArgument names a seed that is no node or given twice, and sides or weights that the topology lacks;
   // kOutOfBudget, kIoError, kCorruption. kUsage and kUnsupported as NeighborSampler::Make, and where all neighbors of
   // nodes are asked for, and one has more than can be drawn.
   Result<Sampled> Sample(const wire::Sample& request, MemoryBudget& session);
@@ -46,6 +47,7 @@ class BlockSampler {
     std::unique_ptr<Topology> topology;
     uint64_t timestamp = 0;  // of the last commit of edges that it has
     bool in_memory = false;
+    bool weighted = false;  // the weights are loaded
     // By direction, 1 + the most neighbors of a node; 0: nobody has asked for all of them yet.
     mutable std::atomic<uint64_t> degrees_max[3] = {};
   };
@@ -57,8 +59,9 @@ class BlockSampler {
   // Null where fanouts are not by type.
   Result<std::shared_ptr<const Typed>> TypesOf(const wire::Sample& request,
                                                const std::shared_ptr<const Open>& open);
-  Result<std::shared_ptr<const Open>> Find(std::string_view name);
-  Result<std::shared_ptr<const Open>> OpenTopology(const Snapshot& snapshot, const TopologyRecord& record);
+  Result<std::shared_ptr<const Open>> Find(std::string_view name, bool weighted);
+  Result<std::shared_ptr<const Open>> OpenTopology(const Snapshot& snapshot, const TopologyRecord& record,
+                                                   bool weighted);
 
   Store& store_;
   MemoryBudget& budget_;
