@@ -139,6 +139,24 @@ GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrde
   return {.state = width, .message = layer.in, .raw = true};
 }
 
+// All nodes may be of the type with the widest tiles.
+uint64_t InputBytes(std::span<const InputType> types, uint32_t width, uint64_t nodes) {
+  uint64_t tile_floats = 0, product_floats = 0;
+  for (const InputType& type : types) {
+    const uint64_t rows = std::min<uint64_t>(nodes, TileRows(std::max({type.dim, width, 1U})));
+    tile_floats = std::max(tile_floats, rows * type.dim);
+    product_floats = std::max(product_floats, rows * width);
+  }
+  return GrownBytes(nodes * width) + GrownBytes(tile_floats) + GrownBytes(product_floats) +
+         2 * VectorBytes(nodes);
+}
+
+uint64_t InputParameters(std::span<const InputType> types, uint32_t width) {
+  uint64_t floats = 0;
+  for (const InputType& type : types) floats += (uint64_t{type.dim} + 1) * width;
+  return floats;
+}
+
 uint64_t GrownBytes(uint64_t floats) {
   const uint64_t bytes = floats * sizeof(float);
   return RoundUp(bytes + bytes / 8, 2 * kMiB);

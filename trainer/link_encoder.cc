@@ -127,14 +127,16 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
   if (!by_parts) {
     std::vector<uint32_t> kinds;
     QUARRY_TRY(topology, NeighborsOf(data, kinded ? &kinds : nullptr));
-    if (kinded) layers_options.kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds));
-    layers_options.kind_count = kinded ? KindsOf(data.relation_count) : 0;
+    if (kinded) {
+      layers_options.inputs = {.kind_count = KindsOf(data.relation_count),
+                               .kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds))};
+    }
     QUARRY_RETURN_IF_ERROR(
         NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
   }
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers, GnnLayers::Make(layers_options));
   return std::unique_ptr<LinkEncoder>(
-      new LinkEncoder(options, std::move(topology), layers_options.kinds, std::move(layers)));
+      new LinkEncoder(options, std::move(topology), layers_options.inputs.kinds, std::move(layers)));
 }
 
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,

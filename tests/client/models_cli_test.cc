@@ -411,8 +411,6 @@ TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {
               HasSubstr("--heads is of --model gat and rgat, and this is --model sage"));
   EXPECT_THAT(refused("--model gin --aggregator max"), HasSubstr("--aggregator is of --model sage"));
   EXPECT_THAT(refused("--model gpt"), HasSubstr("'gpt' is not sage, gcn, gat, gin, rgcn or rgat"));
-  EXPECT_THAT(refused("--model rgcn"), HasSubstr("it is an --encoder of --task link"));
-  EXPECT_THAT(refused("--model rgat"), HasSubstr("it is an --encoder of --task link"));
   EXPECT_THAT(refused("--model gat --heads 0"), HasSubstr("'0' is not a number of heads from 1 to 64"));
   for (const char* const road : {"", " --dry-run --layout absent", " --road partitioned", " --workers 2"}) {
     EXPECT_THAT(refused(std::string("--model gat --heads 5 --hidden 24 --fanout 5,5") + road),
