@@ -68,14 +68,19 @@ void LayoutFlags::AddTo(CLI::App* verb) {
   AddPlanOptions(verb);
 }
 
-std::string SampleFlags(const RoadSpec& spec) {
+std::vector<uint32_t> GivenFanouts(const RoadSpec& spec) {
   std::vector<uint32_t> fanouts = spec.fanouts;
   const size_t types = spec.relation_fanouts.size() / std::max<size_t>(1, fanouts.size());
-  for (size_t hop = 0; hop < fanouts.size() && types > 0; hop++) {  // what is given of each type
+  for (size_t hop = 0; hop < fanouts.size() && types > 0; hop++) {
     fanouts[hop] = std::ranges::max(std::span(spec.relation_fanouts).subspan(hop * types, types));
   }
-  std::string flags = fmt::format("--fanout {} --batch-size {} --direction {}", fmt::join(fanouts, ","),
-                                  spec.batch_size, NameOf(spec.direction));
+  return fanouts;
+}
+
+std::string SampleFlags(const RoadSpec& spec) {
+  std::string flags =
+      fmt::format("--fanout {} --batch-size {} --direction {}", fmt::join(GivenFanouts(spec), ","),
+                  spec.batch_size, NameOf(spec.direction));
   if (spec.replace) flags += " --replace";
   if (spec.sampler != SamplerKind::kNeighbor) flags += fmt::format(" --sampler {}", NameOf(spec.sampler));
   if (spec.batch_dependency > 0) flags += fmt::format(" --batch-dependency {}", spec.batch_dependency);
