@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 
+#include "fixed_rows.h"
 #include "link_evaluate.h"
 #include "link_memory.h"
 #include "link_task.h"
@@ -329,6 +331,9 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
     QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
                                  options.encoder.attention_dropout, "0: an encoder drops nothing"));
   }
+  if (options.feature_dim > 0 && fanouts.empty()) {
+    return Status(Code::kUsage, "features are given to an encoder, and there is none");
+  }
   const float encoder_rate = options.encoder_learning_rate;
   QUARRY_RETURN_IF_ERROR(check(std::isfinite(encoder_rate) && encoder_rate > 0, "encoder learning rate",
                                encoder_rate, "above 0"));
@@ -343,14 +348,23 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+  if (data.features.size() != data.node_count * options.feature_dim) {
+    return MakeStatus(Code::kInvalidArgument, "{} nodes have {} numbers as features, and not {} each",
+                      data.node_count, data.features.size(), options.feature_dim);
+  }
   const LinkCounts counts = CountsOf(data);
   const uint64_t table_bytes =
       (make_table ? 0 : LinkTableBytes(options, counts)) + LinkCopyBytes(options, counts);
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
              budget.Reserve(LinkWorkBytes(options, counts) + table_bytes, "training on edges"));
   const EmbeddingTableFactory& make = make_table ? make_table : MakeMemoryTable;
-  QUARRY_TRY(const std::unique_ptr<EmbeddingTable> nodes, make(NodeTableSpec(options, counts.nodes)));
-  std::unique_ptr<EmbeddingTable> relations;
+  const EmbeddingSpec node_spec = NodeTableSpec(options, counts.nodes);
+  std::unique_ptr<EmbeddingTable> nodes, relations;
+  if (options.feature_dim > 0) {
+    nodes = std::make_unique<FixedRows>(node_spec, data.features);
+  } else {
+    QUARRY_TRY(nodes, make(node_spec));
+  }
   if (options.spec.relation_dim() > 0) {
     QUARRY_TRY(relations, make(RelationTableSpec(options, counts.relations)));
   }
@@ -390,6 +404,9 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+  if (options.feature_dim > 0) {
+    return Status(Code::kUsage, "features are trained on without checkpoints, which have vectors");
+  }
   if (run.place().epoch > options.epochs) {
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);
