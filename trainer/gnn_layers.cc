@@ -46,23 +46,23 @@ std::unique_ptr<Layer> MakeLayer(LayerWork& work, const GnnLayersOptions& option
   const ModelSpec& spec = options.spec;
   switch (spec.model) {
     case GnnKind::kGat:
-      return std::make_unique<GatLayer>(work, spec.heads, last, in, out, rng);
+      return MakeGatLayer(work, spec.heads, last, in, out, rng);
     case GnnKind::kGin:
-      return std::make_unique<GinLayer>(work, in, out, rng);
+      return MakeGinLayer(work, in, out, rng);
     case GnnKind::kRgcn:
-      return std::make_unique<RgcnLayer>(work, options.inputs.kind_count, spec.bases, in, out, rng);
+      return MakeRgcnLayer(work, options.inputs.kind_count, spec.bases, in, out, rng);
     case GnnKind::kRgat:
-      return std::make_unique<RgatLayer>(work, options.inputs.kind_count, spec.bases, spec.heads, last, in,
+      return MakeRgatLayer(work, options.inputs.kind_count, spec.bases, spec.heads, last, in,
                                          out, rng);
     case GnnKind::kGcn:
-      return std::make_unique<GatheredLayer>(
+      return MakeGatheredLayer(
           work, Gathering{spec.weighs_messages() ? Aggregator::kSum : Aggregator::kMean, false}, in, out,
           rng);
     case GnnKind::kSage:
       break;
   }
   const Aggregator aggregator = spec.weighs_messages() ? Aggregator::kSum : spec.aggregator;
-  return std::make_unique<GatheredLayer>(work, Gathering{aggregator, true}, in, out, rng);
+  return MakeGatheredLayer(work, Gathering{aggregator, true}, in, out, rng);
 }
 
 class GnnLayersImpl final : public GnnLayers {

@@ -65,7 +65,7 @@ uint64_t KindedAttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
   return GrownBytes(tile * layer.in) + GrownBytes(layer.sources * heads.z_width()) +
          2 * GrownBytes(layer.rows * heads.scores()) + GrownBytes(layer.sources * heads.scores()) +
          2 * GrownBytes(members * heads.heads) +
-         GrownBytes(CeilDiv(layer.sources, RgatLayer::kPieceSources) * 2 * heads.width()) +
+         GrownBytes(CeilDiv(layer.sources, kRgatPieceSources) * 2 * heads.width()) +
          GrownBytes(CeilDiv(layer.rows, kKindPieceRows) * (uint64_t{layer.kinds} + 1) * heads.bases) +
          VectorBytes(layer.sources + 2 * layer.edges + layer.rows) +
          (layer.first ? VectorBytes(layer.edges) : 0);
