@@ -95,14 +95,12 @@ class GatLayer final : public Layer {
     return {.state = graph_form().state(), .message = graph_form().message(), .own_first = true};
   }
   void StartStates(std::span<float> states) const override { StartAttention(graph_form(), states); }
-
-  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) {
+  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override {
     work_.Multiply(rows, weight_.value, messages.slice(1, 0, graph_form().width()), LayerWork::kProductRows);
     work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
       ScoreMessages(graph_form(), Span(right_.value).data(), begin, end, messages.data_ptr<float>());
     });
   }
-  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override;
   void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
                         std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
     work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
