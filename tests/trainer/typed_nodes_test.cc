@@ -212,7 +212,7 @@ TEST_P(TypedModels, HoldNoMoreThanTheEstimate) {
   const uint64_t estimate =
       EstimateTrainerBytes(options, 0, 5, bounds) - EstimateTrainerBytes(options, 0, 5, none);
   EXPECT_LE(model->activation_bytes(), estimate * 11 / 10);
-  EXPECT_GE(model->activation_bytes(), estimate / 2);
+  EXPECT_GE(model->activation_bytes(), estimate / 3);  // it has all nodes of the type whose tiles are the widest
 }
 
 TEST_P(TypedModels, WeightsAndStatesOfTypesGoOutAndIn) {
