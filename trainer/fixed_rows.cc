@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "link_memory.h"
-#include "quarry/trainer/link_train.h"
+#include "quarry/trainer/link_features.h"
 
 namespace quarry {
 
@@ -48,8 +48,8 @@ Status FixedRows::Write(const RowBlock& block) {
 
 Status LoadFeatures(const LinkFeatures& source, const LinkTrainOptions& options, MemoryBudget& budget,
                     LinkData& data) {
-  QUARRY_TRY(data.features_reserved, budget.Reserve(LinkFeatureBytes(options, data.node_count),
-                                                    "the features of nodes"));
+  QUARRY_TRY(data.features_reserved,
+             budget.Reserve(LinkFeatureBytes(options, data.node_count), "the features of nodes"));
   const uint64_t dim = options.feature_dim;
   data.features.resize(data.node_count * dim);
   std::vector<NodeId> nodes;

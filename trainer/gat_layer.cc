@@ -19,8 +19,7 @@ constexpr Gathering kWithItself = {.aggregator = Aggregator::kSum, .self_apart =
 
 class GatLayer final : public Layer {
  public:
-  GatLayer(LayerWork& work, uint32_t heads, bool averages, uint32_t in_width, uint32_t out_width,
-                     Rng& rng)
+  GatLayer(LayerWork& work, uint32_t heads, bool averages, uint32_t in_width, uint32_t out_width, Rng& rng)
       : Layer(in_width, out_width),
         work_(work),
         heads_(heads),
@@ -30,7 +29,8 @@ class GatLayer final : public Layer {
         left_({heads, head_dim_}),
         right_({heads, head_dim_}) {
     DrawGlorot(rng, in_width + uint64_t{heads_} * head_dim_, Span(weight_.value));
-    for (Parameter* const scored : {&left_, &right_}) DrawGlorot(rng, heads_ + head_dim_, Span(scored->value));
+    for (Parameter* const scored : {&left_, &right_})
+      DrawGlorot(rng, heads_ + head_dim_, Span(scored->value));
   }
 
   std::vector<Parameter*> Parameters() override { return {&weight_, &left_, &right_, &bias()}; }
@@ -50,9 +50,10 @@ class GatLayer final : public Layer {
     return partial_weights_.Resize(CeilDiv(input.source_rows, kPieceRows), 2 * width);
   }
   void Forward(const LayerInput& input, const torch::Tensor& output) override {
-    ForEachSourceTile(work_, input, in(), tile_, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
-      work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
-    });
+    ForEachSourceTile(work_, input, in(), tile_,
+                      [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+                        work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
+                      });
     const float* const left = Span(left_.value).data();
     const float* const right = Span(right_.value).data();
     work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {
@@ -68,11 +69,12 @@ class GatLayer final : public Layer {
     });
   }
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
-                          const SourceGradients* sources) override {
+                const SourceGradients* sources) override {
     const AttentionBlock block = BlockOf(input);
     const float* const gradients = gradient.data_ptr<float>();
     work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
-      BackwardAttend(block, z_.row(0), gradients, begin, end, score_gradients_.row(0), left_gradients_.row(0));
+      BackwardAttend(block, z_.row(0), gradients, begin, end, score_gradients_.row(0),
+                     left_gradients_.row(0));
     });
     TransposedBlock& transposed = work_.transposed;
     Transpose(kWithItself, input.indptr, input.indices, input.rows, input.source_rows, transposed,
@@ -102,7 +104,7 @@ class GatLayer final : public Layer {
     });
   }
   void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
-                        std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
+              std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
     work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
       AttendToItself(graph_form(), Span(left_.value).data(), messages.data_ptr<float>(), begin, end,
                      states.data_ptr<float>());

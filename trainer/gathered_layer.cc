@@ -15,8 +15,7 @@ constexpr float kBelowAll = -3.4e38F;  // what the first of the largest elements
 
 class GatheredLayer final : public Layer {
  public:
-  GatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width, uint32_t out_width,
-                               Rng& rng)
+  GatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width, uint32_t out_width, Rng& rng)
       : Layer(in_width, out_width),
         work_(work),
         gathering_(gathering),
@@ -48,7 +47,7 @@ class GatheredLayer final : public Layer {
     });
   }
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
-                               const SourceGradients* sources) override {
+                const SourceGradients* sources) override {
     if (!kept_ && input.first) {
       weight_.gradient.zero_();
       ForEachTile(input, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
@@ -76,15 +75,16 @@ class GatheredLayer final : public Layer {
     const int64_t first = gathering_.self_apart ? in() : 0;
     work_.Multiply(rows, weight_.value.slice(0, first, width_), messages, LayerWork::kProductRows);
   }
-  void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
-                             std::span<const uint64_t> list_sizes, const torch::Tensor& states) override {
+  void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages, std::span<const uint64_t> list_sizes,
+              const torch::Tensor& states) override {
     if (graph_adds_products_ && gathering_.self_apart) {
       work_.MultiplyAdd(rows, weight_.value.slice(0, 0, in()), states, LayerWork::kProductRows);
       return;
     }
     const float* const own = messages.data_ptr<float>();
     float* const to = states.data_ptr<float>();
-    const auto message = static_cast<uint32_t>(messages.size(1)), state = static_cast<uint32_t>(states.size(1));
+    const auto message = static_cast<uint32_t>(messages.size(1)),
+               state = static_cast<uint32_t>(states.size(1));
     work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
       for (uint32_t v = begin; v < end; v++) {
         float* const sum = to + uint64_t{v} * state;
@@ -174,8 +174,8 @@ class GatheredLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> MakeGatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width, uint32_t out_width,
-                                         Rng& rng) {
+std::unique_ptr<Layer> MakeGatheredLayer(LayerWork& work, Gathering gathering, uint32_t in_width,
+                                         uint32_t out_width, Rng& rng) {
   return std::make_unique<GatheredLayer>(work, gathering, in_width, out_width, rng);
 }
 

@@ -14,7 +14,8 @@ class GinLayer final : public Layer {
   GinLayer(LayerWork& work, uint32_t in_width, uint32_t out_width, Rng& rng)
       : Layer(in_width, out_width),
         work_(work),
-        first_(MakeGatheredLayer(work, {.aggregator = Aggregator::kSum, .self_apart = false}, in_width, out_width, rng)),
+        first_(MakeGatheredLayer(work, {.aggregator = Aggregator::kSum, .self_apart = false}, in_width,
+                                 out_width, rng)),
         second_weight_({out_width, out_width}) {
     DrawGlorot(rng, 2 * uint64_t{out_width}, Span(second_weight_.value));
   }
@@ -36,7 +37,7 @@ class GinLayer final : public Layer {
     work_.Multiply(middle_.All(), second_weight_.value, output, LayerWork::kProductRows);
   }
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
-                          const SourceGradients* sources) override {
+                const SourceGradients* sources) override {
     const torch::Tensor middle_gradient = middle_gradient_.All();
     work_.Multiply(middle_.All().t(), gradient, second_weight_.gradient, LayerWork::kWeightRows);
     work_.Multiply(gradient, second_weight_.value.t(), middle_gradient, LayerWork::kProductRows);

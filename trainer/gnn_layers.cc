@@ -52,8 +52,7 @@ std::unique_ptr<Layer> MakeLayer(LayerWork& work, const GnnLayersOptions& option
     case GnnKind::kRgcn:
       return MakeRgcnLayer(work, options.inputs.kind_count, spec.bases, in, out, rng);
     case GnnKind::kRgat:
-      return MakeRgatLayer(work, options.inputs.kind_count, spec.bases, spec.heads, last, in,
-                                         out, rng);
+      return MakeRgatLayer(work, options.inputs.kind_count, spec.bases, spec.heads, last, in, out, rng);
     case GnnKind::kGcn:
       return MakeGatheredLayer(
           work, Gathering{spec.weighs_messages() ? Aggregator::kSum : Aggregator::kMean, false}, in, out,
@@ -397,8 +396,8 @@ class GnnLayersImpl final : public GnnLayers {
   const GnnLayersOptions options_;
   double learning_rate_;  // of the next step
   LayerWork work_;
-  std::unique_ptr<InputLayer> inputs_;    // null: the first layer reads rows as they are
-  torch::Tensor no_bias_;                 // what is activated above it has been biased by type
+  std::unique_ptr<InputLayer> inputs_;  // null: the first layer reads rows as they are
+  torch::Tensor no_bias_;               // what is activated above it has been biased by type
   std::vector<Level> levels_;
   std::vector<Parameter*> parameters_;    // those of all layers, in the order of Parameters()
   std::vector<std::string> names_;        // of the same

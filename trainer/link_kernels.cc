@@ -40,8 +40,8 @@ struct Turn {
 
 // Queries of complex numbers, which are products with a Factor of the relation's, and the gradients that come back.
 template <typename Factor>
-QUARRY_INLINE void MultiplyComplex(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
-                                   float* __restrict queries) {
+QUARRY_INLINE void MultiplyComplex(const RowsRef& nodes, const RowsRef& relations, uint32_t rows,
+                                   uint32_t dim, float* __restrict queries) {
   const uint32_t half = dim / 2;
   for (uint32_t i = 0; i < rows; i++, queries += dim) {
     const float* e = nodes[i];
@@ -55,9 +55,9 @@ QUARRY_INLINE void MultiplyComplex(const RowsRef& nodes, const RowsRef& relation
 }
 
 template <typename Factor>
-QUARRY_INLINE void BackwardComplex(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
-                                   const float* query_gradients, float* __restrict node_gradients,
-                                   float* __restrict relation_gradients) {
+QUARRY_INLINE void BackwardComplex(const RowsRef& nodes, const RowsRef& relations, uint32_t rows,
+                                   uint32_t dim, const float* query_gradients,
+                                   float* __restrict node_gradients, float* __restrict relation_gradients) {
   const uint32_t half = dim / 2;
   for (uint32_t i = 0; i < rows; i++) {
     const float* e = nodes[i];
@@ -69,7 +69,8 @@ QUARRY_INLINE void BackwardComplex(const RowsRef& nodes, const RowsRef& relation
       const Factor by = Factor::Of(r[c], r[half + c]);
       to_e[c] = q[c] * by.real + q[half + c] * by.imaginary;
       to_e[half + c] = q[half + c] * by.real - q[c] * by.imaginary;
-      const Number to = by.Back(q[c] * e[c] + q[half + c] * e[half + c], q[half + c] * e[c] - q[c] * e[half + c]);
+      const Number to =
+          by.Back(q[c] * e[c] + q[half + c] * e[half + c], q[half + c] * e[c] - q[c] * e[half + c]);
       to_r[c] = to.real;
       to_r[half + c] = to.imaginary;
     }

@@ -110,8 +110,8 @@ uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& count
   const auto bytes = [](const EmbeddingSpec& spec) {
     return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
   };
-  const uint64_t nodes = options.feature_dim > 0 ? counts.nodes * sizeof(int64_t)
-                                                 : bytes(NodeTableSpec(options, counts.nodes));
+  const uint64_t nodes =
+      options.feature_dim > 0 ? counts.nodes * sizeof(int64_t) : bytes(NodeTableSpec(options, counts.nodes));
   return nodes + bytes(RelationTableSpec(options, counts.relations));
 }
 

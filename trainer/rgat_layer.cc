@@ -253,8 +253,8 @@ QUARRY_KERNEL void AddToState(const RelationHeads& shape, const float* counts, c
 
 class RgatLayer final : public Layer {
  public:
-  RgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads, bool averages,
-                       uint32_t in_width, uint32_t out_width, Rng& rng)
+  RgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads, bool averages, uint32_t in_width,
+            uint32_t out_width, Rng& rng)
       : Layer(in_width, out_width),
         work_(work),
         kinds_(kinds),
@@ -295,9 +295,10 @@ class RgatLayer final : public Layer {
                                         (uint64_t{kinds_} + 1) * shape_.bases);
   }
   void Forward(const LayerInput& input, const torch::Tensor& output) override {
-    ForEachSourceTile(work_, input, in(), tile_, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
-      work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
-    });
+    ForEachSourceTile(work_, input, in(), tile_,
+                      [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+                        work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
+                      });
     const auto score = [&](const Parameter& weights, Matrix& scores, uint32_t begin, uint32_t end) {
       if (begin >= end) return;
       ScoreBases(shape_, Span(weights.value).data(), end - begin, z_.row(begin), shape_.z_width(),
@@ -316,7 +317,7 @@ class RgatLayer final : public Layer {
   }
   // Pieces are summed by themselves and then in their order, so that the bits are the same for any number of threads.
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
-                           const SourceGradients* sources) override {
+                const SourceGradients* sources) override {
     const RelationBlock block = BlockOf(input);
     const float* const gradients = gradient.data_ptr<float>();
     partial_coefficients_.All().zero_();
@@ -330,11 +331,13 @@ class RgatLayer final : public Layer {
               /*with_edges=*/true);
     const ScoreWeights weights = {Span(left_.value).data(), Span(right_.value).data()};
     partial_weights_.All().zero_();
-    work_.ForPieces(0, input.source_rows, kRgatPieceSources, [&](uint32_t piece, uint32_t begin, uint32_t end) {
-      std::vector<float> sum(shape_.z_width()), right(shape_.scores());
-      BackwardRowsOfZ(block, transposed, weights, gradients, score_gradients_.row(0), left_gradients_.row(0),
-                      begin, end, z_.row(0), partial_weights_.row(piece), sum.data(), right.data());
-    });
+    work_.ForPieces(0, input.source_rows, kRgatPieceSources,
+                    [&](uint32_t piece, uint32_t begin, uint32_t end) {
+                      std::vector<float> sum(shape_.z_width()), right(shape_.scores());
+                      BackwardRowsOfZ(block, transposed, weights, gradients, score_gradients_.row(0),
+                                      left_gradients_.row(0), begin, end, z_.row(0),
+                                      partial_weights_.row(piece), sum.data(), right.data());
+                    });
     std::vector<float> scored(2 * size_t{shape_.width()});
     SumRowsInOrder(partial_weights_, scored);
     std::copy_n(scored.begin(), shape_.width(), Span(left_.gradient).begin());
@@ -361,7 +364,7 @@ class RgatLayer final : public Layer {
     });
   }
   void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
-                         std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
+              std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
     const float* const own_counts = Span(coefficients_.value).data() + size_t{kinds_} * shape_.bases;
     work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
       const size_t message = shape_.graph_message(), state = shape_.graph_state();
@@ -399,8 +402,9 @@ class RgatLayer final : public Layer {
   }
   uint64_t activation_bytes() const override {
     uint64_t bytes = 0;
-    for (const Matrix* const matrix : {&tile_, &z_, &left_scores_, &right_scores_, &shares_, &score_gradients_,
-                                       &left_gradients_, &partial_weights_, &partial_coefficients_}) {
+    for (const Matrix* const matrix :
+         {&tile_, &z_, &left_scores_, &right_scores_, &shares_, &score_gradients_, &left_gradients_,
+          &partial_weights_, &partial_coefficients_}) {
       bytes += matrix->mapped_bytes();
     }
     return bytes;
@@ -438,8 +442,8 @@ class RgatLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> MakeRgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads, bool averages,
-                                     uint32_t in_width, uint32_t out_width, Rng& rng) {
+std::unique_ptr<Layer> MakeRgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads,
+                                     bool averages, uint32_t in_width, uint32_t out_width, Rng& rng) {
   return std::make_unique<RgatLayer>(work, kinds, bases, heads, averages, in_width, out_width, rng);
 }
 

@@ -38,7 +38,7 @@ struct RelationHeads {
 
 // Its sources are not dropped. REQUIRES: `work` outlives the layer; a kind and a basis; `averages`, or the heads share
 // out_width evenly.
-std::unique_ptr<Layer> MakeRgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads, bool averages,
-                                     uint32_t in_width, uint32_t out_width, Rng& rng);
+std::unique_ptr<Layer> MakeRgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads,
+                                     bool averages, uint32_t in_width, uint32_t out_width, Rng& rng);
 
 }  // namespace quarry

@@ -82,8 +82,7 @@ QUARRY_KERNEL void SumByKind(const KindedBlock& block, const TransposedBlock& tr
 
 class RgcnLayer final : public Layer {
  public:
-  RgcnLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t in_width, uint32_t out_width,
-                       Rng& rng)
+  RgcnLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t in_width, uint32_t out_width, Rng& rng)
       : Layer(in_width, out_width),
         work_(work),
         kinds_(kinds),
@@ -111,7 +110,7 @@ class RgcnLayer final : public Layer {
     work_.Multiply(input_.All(), weight_.value, output, LayerWork::kProductRows);
   }
   void Backward(const LayerInput& input, const torch::Tensor& gradient,
-                           const SourceGradients* sources) override {
+                const SourceGradients* sources) override {
     const torch::Tensor gathered = input_.All();
     work_.Multiply(gathered.t(), gradient, weight_.gradient, LayerWork::kWeightRows);
     work_.Multiply(gradient, weight_.value.t(), gathered, LayerWork::kProductRows);  // its gradient, over it
@@ -123,7 +122,7 @@ class RgcnLayer final : public Layer {
   }
   void MakeMessages(const torch::Tensor& /*rows*/, const torch::Tensor& /*messages*/) override {}  // raw
   void AddOwn(const torch::Tensor& rows, const torch::Tensor& /*messages*/,
-                         std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
+              std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
     states.slice(1, 0, in()).copy_(rows);
   }
   void AddList(const GraphList& list, const float* messages, float* state) const override {
@@ -160,7 +159,8 @@ class RgcnLayer final : public Layer {
         input.sources, input.indptr.data(), input.indices.data(), input.kinds.data(), Coefficients(), bases_,
         in()};
     TransposedBlock& transposed = work_.transposed;
-    Transpose({}, input.indptr, input.indices, input.rows, input.source_rows, transposed, /*with_edges=*/true);
+    Transpose({}, input.indptr, input.indices, input.rows, input.source_rows, transposed,
+              /*with_edges=*/true);
     const float keep_scale = sources.mask.keep_scale();
     work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {
       std::vector<float> sum(in());

@@ -159,9 +159,9 @@ class Prediction {
     }
     const ModelSpec& model = trained_.train.spec;
     if (model.weighs_messages() || model.needs_relations()) {
-      return MakeStatus(
-          Code::kUnsupported, "run \"{}\" has {}, which --inference layers does not: leave the option out",
-          arguments_.run, model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model));
+      return MakeStatus(Code::kUnsupported,
+                        "run \"{}\" has {}, which --inference layers does not: leave the option out",
+                        arguments_.run, model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model));
     }
     if (!spec_.weighted) return Status::Ok();
     return MakeStatus(

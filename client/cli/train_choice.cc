@@ -458,10 +458,9 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
   QUARRY_TRY(const NodeProperties properties,
              LoadNodeProperties(database.store(), manifest->node_count, snapshot));
   const RoadSpec& spec = arguments.road.spec;
-  QUARRY_RETURN_IF_ERROR(
-      CheckTrainerMemory(arguments.train, FeatureDim(*manifest, spec), properties.labels,
-                         BoundBlock(spec.batch_size, spec.fanouts, manifest->node_count), false,
-                         database.budget().used_bytes(), MemoryLimitBytes()));
+  QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(arguments.train, FeatureDim(*manifest, spec), properties.labels,
+                                            BoundBlock(spec.batch_size, spec.fanouts, manifest->node_count),
+                                            false, database.budget().used_bytes(), MemoryLimitBytes()));
   return TrainedOn{.classes = OutputsOf(arguments.train, CountClasses(properties.labels)),
                    .train_nodes = properties.TrainNodes().size(),
                    .valid_nodes = properties.SplitNodes(Split::kValid).size(),
@@ -484,12 +483,10 @@ void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t class
 
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on) {
   TakeWhatIsLeft(arguments, database, trained_on.classes);
-  if (!arguments.road.spec.relation_fanouts.empty()) {  // the live road, which there is no price of
-    if (!arguments.explain) return RoadDecision();
-    return Status(Code::kUsage,
-                  "--explain prices roads of rows of one table, and a graph with types goes the live road "
-                  "alone: leave it out");
-  }
+  const bool by_type = !arguments.road.spec.relation_fanouts.empty();  // the live road alone
+  if (by_type && !arguments.explain) return RoadDecision();
+  if (by_type)
+    return Status(Code::kUsage, "--explain prices roads, and a graph with types goes one: leave it out");
   QUARRY_TRY(RoadDecision decision, Decider(arguments, database, trained_on).Run());
   if (arguments.plan) {  // the layout's road divides its memory by itself
     arguments.road.cache_takes_what_is_left = false;

@@ -12,6 +12,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
+#include "quarry/trainer/link_features.h"
 #include "remote_states.h"
 #include "server_address.h"
 #include "train_link.h"
@@ -87,8 +88,8 @@ Result<uint32_t> FeatureColumns(const LinkArguments& arguments, const Manifest& 
   if (table == nullptr) {
     std::string names;
     for (const TableRecord& other : manifest.tables) names += (names.empty() ? "" : ", ") + other.name;
-    return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\" of features; there are {}", arguments.path,
-                      arguments.features, names.empty() ? "none" : names);
+    return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\" of features; there are {}",
+                      arguments.path, arguments.features, names.empty() ? "none" : names);
   }
   if (table->row_count == manifest.node_count) return static_cast<uint32_t>(table->dim);
   return MakeStatus(Code::kInvalidArgument, "{}: table \"{}\" has {} rows, and not one for each of {} nodes",
@@ -119,9 +120,10 @@ class DatabaseLinks final : public LinkOrigin {
     QUARRY_TRY(LinkData data, LoadLinkData(store_, budget_, arguments_.shares));
     if (arguments_.train.feature_dim == 0) return data;
     QUARRY_TRY(const std::shared_ptr<TargetRows> rows, OpenTargets(*opened_, *manifest, arguments_.features));
-    const LinkFeatures features{
-        .table = arguments_.features,
-        .read = [&](std::span<const NodeId> nodes, std::span<float> into) { return rows->Read(nodes, into); }};
+    const LinkFeatures features{.table = arguments_.features,
+                                .read = [&](std::span<const NodeId> nodes, std::span<float> into) {
+                                  return rows->Read(nodes, into);
+                                }};
     QUARRY_RETURN_IF_ERROR(LoadFeatures(features, arguments_.train, budget_, data));
     return data;
   }

@@ -72,7 +72,8 @@ Status TakeDegrees(client::Store& store, uint64_t node_count, Direction directio
 }
 
 std::string EdgeOption(const ModelSpec& model) {
-  return model.needs_relations() ? fmt::format("--model {}", quarry::NameOf(model.model)) : "--edge-weights on";
+  return model.needs_relations() ? fmt::format("--model {}", quarry::NameOf(model.model))
+                                 : "--edge-weights on";
 }
 
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
@@ -163,8 +164,8 @@ Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::strin
                                                     .timeout_seconds = kTrainerTimeoutSeconds,
                                                     .inline_only = arguments.inline_only}));
     QUARRY_TRY(opened.manifest, ManifestOf(*opened.store, address));
-    QUARRY_RETURN_IF_ERROR(AskByType(opened.manifest, arguments.train.spec,
-                                     arguments.plan_flags.road.fanouts, arguments.road.spec));
+    QUARRY_RETURN_IF_ERROR(AskByType(opened.manifest, arguments.train.spec, arguments.plan_flags.road.fanouts,
+                                     arguments.road.spec));
     QUARRY_TRY(feature_bytes, FeatureBytes(opened.manifest, arguments.road.spec));
     QUARRY_TRY(arguments.road.spec.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
     return Status::Ok();

@@ -20,11 +20,11 @@ Status AskByType(const Manifest& manifest, const ModelSpec& model, std::vector<u
   road.relation_fanouts.clear();
   for (const uint32_t fanout : fanouts) {
     if (uint64_t{fanout} * most > NeighborSampler::kTypedFanoutMax) {
-      return MakeStatus(Code::kUsage,
-                        "--fanout {} is drawn by edges of each type, of which {} lead into one type of nodes, and "
-                        "a node draws at most {} in a hop: give {} or less",
-                        fanout, most, NeighborSampler::kTypedFanoutMax,
-                        NeighborSampler::kTypedFanoutMax / most);
+      return MakeStatus(
+          Code::kUsage,
+          "--fanout {} is drawn by edges of each type, of which {} lead into one type of nodes, and "
+          "a node draws at most {} in a hop: give {} or less",
+          fanout, most, NeighborSampler::kTypedFanoutMax, NeighborSampler::kTypedFanoutMax / most);
     }
     road.fanouts.push_back(fanout * most);
     road.relation_fanouts.insert(road.relation_fanouts.end(), manifest.edge_types.size(), fanout);
@@ -42,19 +42,19 @@ Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& 
   if (!manifest.edge_types.empty()) {
     train.inputs.kind_count = static_cast<uint32_t>(manifest.edge_types.size());
     for (const NodeTypeRecord& type : manifest.node_types) {
-      train.inputs.types.push_back({.name = type.name,
-                                    .first = static_cast<NodeId>(type.first),
-                                    .dim = columns(type.feature_table)});
+      train.inputs.types.push_back(
+          {.name = type.name, .first = static_cast<NodeId>(type.first), .dim = columns(type.feature_table)});
     }
     return Status::Ok();
   }
   const TopologyRecord* const graph = manifest.FindTopology(road.topology);
   if (graph == nullptr || graph->relation_count < 2) {
-    return MakeStatus(Code::kInvalidArgument,
-                      "--model {} tells relations of edges apart, and those of this database have one: import a "
-                      "file of edges for each relation (edges_NAME.npy) or a folder with types, or take another "
-                      "model",
-                      quarry::NameOf(train.spec.model));
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "--model {} tells relations of edges apart, and those of this database have one: import a "
+        "file of edges for each relation (edges_NAME.npy) or a folder with types, or take another "
+        "model",
+        quarry::NameOf(train.spec.model));
   }
   train.inputs.kind_count = static_cast<uint32_t>(graph->relation_count);
   train.inputs.types.push_back({.dim = columns(road.feature_table)});

@@ -129,7 +129,8 @@ class RelationsCliTest : public CliDatabaseTest {
   }
 
   static constexpr const char* kSettings =
-      " --fanout 6,4 --hidden 16 --batch-size 50 --seed 3 --ordered --torch-threads 1 --json --memory 256MiB ";
+      " --fanout 6,4 --hidden 16 --batch-size 50 --seed 3 --ordered --torch-threads 1 --json --memory "
+      "256MiB ";
 };
 
 TEST_F(RelationsCliTest, ALabelThatOnlyRelationsTellIsLearned) {
@@ -172,7 +173,7 @@ TEST_F(RelationsCliTest, WhatCannotBeIsRefusedByName) {
     EXPECT_THAT(Refused(db + " --model rgcn --direction both", 2), HasSubstr("leave --direction out"));
     EXPECT_THAT(Refused(db + " --model rgcn --workers 2", 2), HasSubstr("by one trainer"));
   }
-  EXPECT_THAT(Refused("typed --model rgcn --explain", 2), HasSubstr("goes the live road alone"));
+  EXPECT_THAT(Refused("typed --model rgcn --explain", 2), HasSubstr("a graph with types goes one"));
   EXPECT_THAT(Refused("typed --model rgcn --sampler labor", 1), HasSubstr("drawn uniformly along 'in'"));
   EXPECT_THAT(Refused("typed --model rgat --heads 5 --hidden 24", 2), HasSubstr("such as 25"));
   Summary("typed --model rgcn --run kept --epochs 1");

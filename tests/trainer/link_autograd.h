@@ -19,8 +19,8 @@ inline torch::Tensor LinkLeaf(std::span<const float> values, uint32_t dim) {
 }
 
 // The scores of the rows `asked` for the vector `known` of a node and `relation`, as of an edge from the former.
-inline torch::Tensor PlainLinkScores(const LinkSpec& spec, const torch::Tensor& known, const torch::Tensor& relation,
-                                     const torch::Tensor& asked) {
+inline torch::Tensor PlainLinkScores(const LinkSpec& spec, const torch::Tensor& known,
+                                     const torch::Tensor& relation, const torch::Tensor& asked) {
   const auto distances = [&](const torch::Tensor& query) { return -(query - asked).pow(2).sum(1).sqrt(); };
   if (spec.decoder == DecoderKind::kDot) return asked.matmul(known);
   if (spec.decoder == DecoderKind::kDistMult) return asked.matmul(known * relation);
@@ -31,7 +31,8 @@ inline torch::Tensor PlainLinkScores(const LinkSpec& spec, const torch::Tensor& 
     const torch::Tensor length = (by[0].pow(2) + by[1].pow(2)).sqrt();
     by = {by[0] / length, by[1] / length};
   }
-  const torch::Tensor query = torch::cat({node[0] * by[0] - node[1] * by[1], node[0] * by[1] + node[1] * by[0]});
+  const torch::Tensor query =
+      torch::cat({node[0] * by[0] - node[1] * by[1], node[0] * by[1] + node[1] * by[0]});
   return spec.decoder == DecoderKind::kRotatE ? distances(query) : asked.matmul(query);
 }
 
@@ -44,8 +45,8 @@ inline torch::Tensor PlainPenalty(const LinkSpec& spec, const torch::Tensor& vec
   return weight * (parts[0].pow(2) + parts[1].pow(2)).pow(1.5).sum();
 }
 
-inline torch::Tensor PlainLinkLoss(const LinkSpec& spec, const torch::Tensor& nodes, const torch::Tensor& relations,
-                                   const LinkBatch& batch) {
+inline torch::Tensor PlainLinkLoss(const LinkSpec& spec, const torch::Tensor& nodes,
+                                   const torch::Tensor& relations, const LinkBatch& batch) {
   torch::Tensor loss = torch::zeros({}, torch::kDouble);
   for (const LinkSide side : kLinkSides) {
     const bool is_source = side == LinkSide::kSource;
@@ -73,7 +74,8 @@ inline torch::Tensor PlainLinkLoss(const LinkSpec& spec, const torch::Tensor& no
       if (spec.regularization == Regularization::kNone) continue;
       loss = loss + PlainPenalty(spec, known) + PlainPenalty(spec, nodes[truth]);
       // The relations of rotate have no size.
-      if (spec.relation_dim() > 0 && spec.decoder != DecoderKind::kRotatE) loss = loss + PlainPenalty(spec, relation);
+      if (spec.relation_dim() > 0 && spec.decoder != DecoderKind::kRotatE)
+        loss = loss + PlainPenalty(spec, relation);
     }
   }
   return loss;

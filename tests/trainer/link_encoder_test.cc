@@ -14,6 +14,7 @@
 #include "link_task.h"
 #include "quarry/base/random.h"
 #include "quarry/import/import.h"
+#include "quarry/trainer/link_features.h"
 #include "quarry/trainer/link_train.h"
 #include "support/array_files.h"
 #include "support/status_matchers.h"
@@ -458,14 +459,15 @@ TEST(LinkEncoder, FeaturesThatDoNotFitAreRefused) {
   LinkTrainOptions options = FeatureOptions({});
   MemoryBudget small(64 * kKiB);
   EXPECT_THAT(TrainLinks(data, options, small), IsStatus(Code::kOutOfBudget));
-  const LinkFeatures source{.table = "rows", .read = [&](std::span<const NodeId> nodes, std::span<float> rows) {
+  const LinkFeatures source{.table = "rows",
+                            .read = [&](std::span<const NodeId> nodes, std::span<float> rows) {
                               for (size_t i = 0; i < rows.size(); i++) {
                                 rows[i] = nodes.front() * 24 + i == 24 * 100 + 3 ? NAN : 0.5F;
                               }
                               return Status::Ok();
                             }};
-  EXPECT_THAT(LoadFeatures(source, options, small, data), IsStatus(Code::kInvalidArgument,
-                                                                   HasSubstr("\"rows\", row 100, column 3 is nan")));
+  EXPECT_THAT(LoadFeatures(source, options, small, data),
+              IsStatus(Code::kInvalidArgument, HasSubstr("\"rows\", row 100, column 3 is nan")));
   MemoryBudget none(kKiB);
   EXPECT_THAT(LoadFeatures(source, options, none, data), IsStatus(Code::kOutOfBudget));
   data.features.resize(25);

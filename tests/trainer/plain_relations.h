@@ -13,8 +13,8 @@
 namespace quarry {
 
 // The layers' parameters, as GnnLayers has them, as leaves in the shapes that the models here take.
-inline std::vector<std::vector<torch::Tensor>> PlainKindedParameters(bool attends, int64_t heads, int64_t bases,
-                                                                     int64_t kinds,
+inline std::vector<std::vector<torch::Tensor>> PlainKindedParameters(bool attends, int64_t heads,
+                                                                     int64_t bases, int64_t kinds,
                                                                      std::span<const std::span<float>> spans,
                                                                      const std::vector<uint32_t>& widths) {
   std::vector<std::vector<torch::Tensor>> layers;
@@ -35,8 +35,8 @@ inline std::vector<std::vector<torch::Tensor>> PlainKindedParameters(bool attend
 }
 
 // R-GCN as plain Torch: of each node and basis the mean over its edges of a coefficient times a row.
-inline torch::Tensor PlainRgcn(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds, int64_t bases,
-                        const std::vector<std::vector<torch::Tensor>>& layers) {
+inline torch::Tensor PlainRgcn(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds,
+                               int64_t bases, const std::vector<std::vector<torch::Tensor>>& layers) {
   for (size_t l = 0; l < layers.size(); l++) {
     std::vector<torch::Tensor> outputs;
     for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
@@ -56,8 +56,8 @@ inline torch::Tensor PlainRgcn(const Block& block, torch::Tensor h, std::span<co
 
 // R-GAT as plain Torch: attention over a node's edges, whose messages are sums of bases by kind, and the node itself, whose
 // kind is the last.
-inline torch::Tensor PlainRgat(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds, int64_t heads,
-                        const std::vector<std::vector<torch::Tensor>>& layers) {
+inline torch::Tensor PlainRgat(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds,
+                               int64_t heads, const std::vector<std::vector<torch::Tensor>>& layers) {
   for (size_t l = 0; l < layers.size(); l++) {
     const bool last = l + 1 == layers.size();
     const torch::Tensor &left = layers[l][1], &right = layers[l][2], &counts = layers[l][3];

@@ -52,7 +52,8 @@ struct TypedProblem {
              {.name = "author", .first = nodes / 2, .dim = long_dim},
              {.name = "field", .first = nodes - nodes / 6, .dim = 0}};
     type_rows = {{ElementType::kFloat32, short_dim}, {ElementType::kFloat16, long_dim}, {}};
-    stride = std::max(RowStride(ElementType::kFloat32, short_dim), RowStride(ElementType::kFloat16, long_dim));
+    stride =
+        std::max(RowStride(ElementType::kFloat32, short_dim), RowStride(ElementType::kFloat16, long_dim));
     bytes.resize(nodes * stride);
     slots.resize(nodes);
     std::iota(slots.begin(), slots.end(), 0);
@@ -67,18 +68,21 @@ struct TypedProblem {
           values[c] = static_cast<float>(2 * rng.Unit() - 1);
           std::memcpy(row + c * sizeof(float), &values[c], sizeof(float));
         } else {  // a sign, an exponent of -3 to 0 and a mantissa
-          const auto half = static_cast<uint16_t>(rng.Below(2) << 15 | (12 + rng.Below(4)) << 10 | rng.Below(1024));
+          const auto half =
+              static_cast<uint16_t>(rng.Below(2) << 15 | (12 + rng.Below(4)) << 10 | rng.Below(1024));
           std::memcpy(row + c * sizeof(half), &half, sizeof(half));
         }
       }
-      if (type == 1) DecodeRow(ElementType::kFloat16, {row, RowBytes(ElementType::kFloat16, long_dim)}, values);
+      if (type == 1)
+        DecodeRow(ElementType::kFloat16, {row, RowBytes(ElementType::kFloat16, long_dim)}, values);
     }
     for (uint32_t e = 0; e < block.indices.size(); e++) {
       block.edge_ids.push_back(e);
       block.relations.push_back(static_cast<uint16_t>(rng.Below(kRelations)));
       kinds.push_back(block.relations.back());
     }
-    for (uint32_t i = 0; i < block.seed_count(); i++) labels.push_back(static_cast<int64_t>(rng.Below(classes)));
+    for (uint32_t i = 0; i < block.seed_count(); i++)
+      labels.push_back(static_cast<int64_t>(rng.Below(classes)));
   }
 
   BatchView view() const {
@@ -212,7 +216,8 @@ TEST_P(TypedModels, HoldNoMoreThanTheEstimate) {
   const uint64_t estimate =
       EstimateTrainerBytes(options, 0, 5, bounds) - EstimateTrainerBytes(options, 0, 5, none);
   EXPECT_LE(model->activation_bytes(), estimate * 11 / 10);
-  EXPECT_GE(model->activation_bytes(), estimate / 3);  // it has all nodes of the type whose tiles are the widest
+  EXPECT_GE(model->activation_bytes(),
+            estimate / 3);  // it has all nodes of the type whose tiles are the widest
 }
 
 TEST_P(TypedModels, WeightsAndStatesOfTypesGoOutAndIn) {
@@ -231,7 +236,8 @@ TEST_P(TypedModels, WeightsAndStatesOfTypesGoOutAndIn) {
   EXPECT_EQ(by_state->State(), layers->State());
   options.inputs.types[0].dim = 11;
   const auto wider = GnnLayers::Make(options).value();
-  EXPECT_THAT(wider->TakeWeights(weights), IsStatus(Code::kInvalidArgument, HasSubstr("inputs.paper.weight")));
+  EXPECT_THAT(wider->TakeWeights(weights),
+              IsStatus(Code::kInvalidArgument, HasSubstr("inputs.paper.weight")));
 }
 
 TEST_P(TypedModels, RefuseBatchesOfOtherTypesAndRelations) {
@@ -244,7 +250,8 @@ TEST_P(TypedModels, RefuseBatchesOfOtherTypesAndRelations) {
   std::vector<TypeRows> wider = problem.type_rows;
   wider[0].dim = 11;
   other.type_rows = wider;
-  EXPECT_THAT(layers->Forward(other, std::nullopt), IsStatus(Code::kInternal, HasSubstr("features of width 11")));
+  EXPECT_THAT(layers->Forward(other, std::nullopt),
+              IsStatus(Code::kInternal, HasSubstr("features of width 11")));
   other = problem.view();
   other.relations = other.relations.first(3);
   EXPECT_THAT(layers->Forward(other, std::nullopt), IsStatus(Code::kInternal, HasSubstr("3 relations")));

@@ -86,7 +86,7 @@ struct LinkData {
   uint64_t relation_count = 1;         // 1 where edges have no type
   HeldOutShares held_out;              // shares taken from the training edges
   MemoryBudget::Reservation reserved;  // for the edges
-  std::vector<float> features;         // [node_count, feature_dim]: LoadFeatures; empty: vectors are learned
+  std::vector<float> features;  // [node_count, feature_dim]: link_features.h; empty: vectors are learned
   MemoryBudget::Reservation features_reserved;
 
   uint64_t train_count() const { return train.empty() ? parted_edges : train.size(); }
@@ -106,16 +106,6 @@ struct LinkSource {
 };
 // The same from a LinkSource. kCorruption for an edge whose nodes or relation do not exist.
 Result<LinkData> LoadLinkData(const LinkSource& source, MemoryBudget& budget, const HeldOutShares& shares);
-
-// A table of features, a row for each node, and what fills `rows` ([nodes, LinkTrainOptions::feature_dim]) from it.
-struct LinkFeatures {
-  std::string table;  // for messages
-  std::function<Status(std::span<const NodeId> nodes, std::span<float> rows)> read;
-};
-// Reads the features of all nodes into `data`, which holds them. kOutOfBudget; kInvalidArgument names a value that is not
-// finite; errors of reading.
-Status LoadFeatures(const LinkFeatures& source, const LinkTrainOptions& options, MemoryBudget& budget,
-                    LinkData& data);
 
 // Gives the nodes of all edges the new ids of a partitioning, in whose order a partitioned run keeps vectors.
 // kInvalidArgument for data whose held-out edges are a share of the training edges: the partitioning has them
