@@ -483,10 +483,7 @@ void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t class
 
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on) {
   TakeWhatIsLeft(arguments, database, trained_on.classes);
-  const bool by_type = !arguments.road.spec.relation_fanouts.empty();  // the live road alone
-  if (by_type && !arguments.explain) return RoadDecision();
-  if (by_type)
-    return Status(Code::kUsage, "--explain prices roads, and a graph with types goes one: leave it out");
+  if (!arguments.road.spec.relation_fanouts.empty()) return RoadDecision();  // the live road alone
   QUARRY_TRY(RoadDecision decision, Decider(arguments, database, trained_on).Run());
   if (arguments.plan) {  // the layout's road divides its memory by itself
     arguments.road.cache_takes_what_is_left = false;

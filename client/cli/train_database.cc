@@ -185,6 +185,9 @@ class DatabaseSource final : public TrainingSource {
         database_.budget().Reserve(TargetRoom(*manifest, arguments_.target, arguments_.road.spec.batch_size),
                                    "targets of batches"));
     QUARRY_RETURN_IF_ERROR(TakeWeights(database_, arguments_.road.spec.topology, arguments_.train));
+    if (arguments_.explain && !arguments_.road.spec.relation_fanouts.empty()) {
+      return Status(Code::kUsage, "--explain prices roads, and a graph with types goes one: leave it out");
+    }
     QUARRY_RETURN_IF_ERROR(TakeInputs(*manifest, arguments_.road.spec, arguments_.train));
     QUARRY_RETURN_IF_ERROR(TakeKinds(database_, arguments_.road.spec, arguments_.train));
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
