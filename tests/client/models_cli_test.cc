@@ -260,9 +260,6 @@ TEST_F(ModelsCliTest, LinksAreLearnedByTheFeaturesOfNodes) {
   EXPECT_THAT(refused("--features feature --encoder sage --save", 2), HasSubstr("leave --save"));
   EXPECT_THAT(Run("train db --task link --features feature --encoder sage --road partitioned").err,
               HasSubstr("leave --road out"));
-  EXPECT_THAT(Run("train unix:none --task link --features feature --encoder sage").err,
-              HasSubstr("give its folder"));
-  EXPECT_THAT(Run("train db --features feature").err, HasSubstr("--features belongs to --task link"));
   const Outcome little =
       Run("train db --task link --valid-share 2% --test-share 2% --encoder sage --features feature --memory "
           "1MiB");
