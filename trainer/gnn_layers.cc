@@ -11,6 +11,7 @@
 #include "gat_layer.h"
 #include "gathered_layer.h"
 #include "gin_layer.h"
+#include "input_layer.h"
 #include "layer.h"
 #include "message_weights.h"
 #include "quarry/base/random.h"
@@ -23,7 +24,8 @@
 namespace quarry {
 namespace {
 
-constexpr uint32_t kAttentionMasks = 64;  // streams of the dropout seed: behind those of the layers
+// Streams of the dropout seed, behind those of the layers.
+constexpr uint32_t kInputMask = 63, kAttentionMasks = 64;
 constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;  // Adam's
 
 FeatureView HiddenView(const Matrix& hidden) {
@@ -44,23 +46,22 @@ std::unique_ptr<Layer> MakeLayer(LayerWork& work, const GnnLayersOptions& option
   const ModelSpec& spec = options.spec;
   switch (spec.model) {
     case GnnKind::kGat:
-      return std::make_unique<GatLayer>(work, spec.heads, last, in, out, rng);
+      return MakeGatLayer(work, spec.heads, last, in, out, rng);
     case GnnKind::kGin:
-      return std::make_unique<GinLayer>(work, in, out, rng);
+      return MakeGinLayer(work, in, out, rng);
     case GnnKind::kRgcn:
-      return std::make_unique<RgcnLayer>(work, options.kind_count, spec.bases, in, out, rng);
+      return MakeRgcnLayer(work, options.inputs.kind_count, spec.bases, in, out, rng);
     case GnnKind::kRgat:
-      return std::make_unique<RgatLayer>(work, options.kind_count, spec.bases, spec.heads, last, in, out,
-                                         rng);
+      return MakeRgatLayer(work, options.inputs.kind_count, spec.bases, spec.heads, last, in, out, rng);
     case GnnKind::kGcn:
-      return std::make_unique<GatheredLayer>(
+      return MakeGatheredLayer(
           work, Gathering{spec.weighs_messages() ? Aggregator::kSum : Aggregator::kMean, false}, in, out,
           rng);
     case GnnKind::kSage:
       break;
   }
   const Aggregator aggregator = spec.weighs_messages() ? Aggregator::kSum : spec.aggregator;
-  return std::make_unique<GatheredLayer>(work, Gathering{aggregator, true}, in, out, rng);
+  return MakeGatheredLayer(work, Gathering{aggregator, true}, in, out, rng);
 }
 
 class GnnLayersImpl final : public GnnLayers {
@@ -75,6 +76,12 @@ class GnnLayersImpl final : public GnnLayers {
     for (size_t l = 0; l < count; l++) {
       levels_.push_back(
           {MakeLayer(work_, options, l + 1 == count, options.widths[l], options.widths[l + 1], rng)});
+    }
+    if (!options.inputs.types.empty()) {
+      inputs_ = std::make_unique<InputLayer>(work_, options.inputs.types, options.widths[0], rng);
+      no_bias_ = torch::zeros({int64_t{options.widths[0]}});
+      parameters_ = inputs_->Parameters();
+      names_ = inputs_->ParameterNames();
     }
     for (size_t l = 0; l < count; l++) {
       for (Parameter* const parameter : levels_[l].layer->Parameters()) parameters_.push_back(parameter);
@@ -119,7 +126,7 @@ class GnnLayersImpl final : public GnnLayers {
   void SetLearningRate(double rate) override { learning_rate_ = rate; }
 
   Status CheckGraph() const override {
-    if (!options_.spec.weighs_messages()) return Status::Ok();
+    if (!options_.spec.weighs_messages() && inputs_ == nullptr) return Status::Ok();
     return MakeStatus(Code::kUnsupported, "a whole graph does not go through layers that are \"{}\"",
                       ToSettings(options_.spec));
   }
@@ -215,7 +222,8 @@ class GnnLayersImpl final : public GnnLayers {
 
   uint64_t activation_bytes() const override {
     uint64_t bytes = work_.transposed.held_bytes() + block_weights_.held_bytes() +
-                     block_kinds_.capacity() * sizeof(uint32_t);
+                     block_kinds_.capacity() * sizeof(uint32_t) +
+                     (inputs_ == nullptr ? 0 : inputs_->activation_bytes());
     for (const Level& level : levels_) bytes += level.layer->activation_bytes() + level.output.mapped_bytes();
     return bytes;
   }
@@ -244,6 +252,8 @@ class GnnLayersImpl final : public GnnLayers {
     return {dropout_seed_ ? rate : 0, MixSeed(dropout_seed_.value_or(0), stream)};
   }
   DropoutMask HiddenMask(uint32_t l) const { return Mask(options_.dropout, l + 1); }
+  DropoutMask InputMask() const { return Mask(options_.dropout, kInputMask); }
+  DropoutMask FeatureMask() const { return Mask(options_.input_dropout, 0); }
 
   Status CheckBatch(const BatchView& batch) const {
     if (batch.hops() != levels_.size()) {
@@ -252,6 +262,7 @@ class GnnLayersImpl final : public GnnLayers {
           "the model has {} layers, but batches are sampled over {} hops; give one fanout per layer",
           levels_.size(), batch.hops());
     }
+    if (inputs_ != nullptr) return inputs_->CheckBatch(batch);
     if (batch.features.dim != levels_[0].layer->in()) {
       return MakeStatus(Code::kInternal, "a batch has features of width {} for a model of width {}",
                         batch.features.dim, levels_[0].layer->in());
@@ -261,7 +272,10 @@ class GnnLayersImpl final : public GnnLayers {
 
   // What layer l is given of the batch; for one above the first, the outputs of the layer below.
   LayerInput InputOf(const BatchView& batch, uint32_t l) const {
-    LayerInput input{.sources = l == 0 ? batch.features : HiddenView(levels_[l - 1].output),
+    const bool reads_features = l == 0 && inputs_ == nullptr;
+    LayerInput input{.sources = reads_features ? batch.features
+                                : l == 0       ? HiddenView(inputs_->output())
+                                               : HiddenView(levels_[l - 1].output),
                      .indptr = batch.indptr,
                      .indices = batch.indices,
                      .rows = levels_[l].rows,
@@ -269,18 +283,19 @@ class GnnLayersImpl final : public GnnLayers {
                      .weights = block_weights_.view(),
                      .kinds = block_kinds_,
                      .attention_mask = Mask(options_.spec.attention_dropout, kAttentionMasks + l),
-                     .first = l == 0,
+                     .first = reads_features,
                      .keeps = options_.input_gradients};
-    if (l > 0) return input;
+    if (!reads_features) return input;
     input.norm = options_.row_norm;
-    input.mask = Mask(options_.input_dropout, 0);
+    input.mask = FeatureMask();
     return input;
   }
 
-  // Looks the kinds of a batch's edges up.
+  // Looks the kinds of a batch's edges up, or takes those that it says.
   Status TellKinds(const BatchView& batch) {
     if (!options_.spec.needs_relations()) return Status::Ok();
-    const std::vector<uint32_t>& kinds = *options_.kinds;
+    if (options_.inputs.kinds == nullptr) return TakeRelations(batch);
+    const std::vector<uint32_t>& kinds = *options_.inputs.kinds;
     const auto beyond = [&](uint64_t edge) { return edge >= kinds.size(); };
     if (batch.edge_ids.size() != batch.indices.size() || std::ranges::any_of(batch.edge_ids, beyond)) {
       return MakeStatus(Code::kInternal, "a batch of {} edges has {} edge ids, of edges below {}",
@@ -288,6 +303,17 @@ class GnnLayersImpl final : public GnnLayers {
     }
     ResizeVoid(block_kinds_, batch.edge_ids.size());
     std::ranges::transform(batch.edge_ids, block_kinds_.begin(), [&](uint64_t edge) { return kinds[edge]; });
+    return Status::Ok();
+  }
+
+  Status TakeRelations(const BatchView& batch) {
+    const auto beyond = [&](uint16_t relation) { return relation >= options_.inputs.kind_count; };
+    if (batch.relations.size() != batch.indices.size() || std::ranges::any_of(batch.relations, beyond)) {
+      return MakeStatus(Code::kInternal, "a batch of {} edges has {} relations, of relations below {}",
+                        batch.indices.size(), batch.relations.size(), options_.inputs.kind_count);
+    }
+    ResizeVoid(block_kinds_, batch.relations.size());
+    std::ranges::copy(batch.relations, block_kinds_.begin());
     return Status::Ok();
   }
 
@@ -306,11 +332,16 @@ class GnnLayersImpl final : public GnnLayers {
       QUARRY_RETURN_IF_ERROR(block_weights_.WeighEdges(*options_.weights, means,
                                                        options_.spec.model == GnnKind::kGcn, batch, work_));
     }
+    if (inputs_ != nullptr) QUARRY_RETURN_IF_ERROR(inputs_->Resize(batch));
     for (uint32_t l = 0; l < levels_.size(); l++) {
       Level& level = levels_[l];
       level.rows = batch.hop_offsets[levels_.size() - 1 - l];
       QUARRY_RETURN_IF_ERROR(level.layer->Resize(InputOf(batch, l)));
       QUARRY_RETURN_IF_ERROR(level.output.Resize(level.rows, level.layer->out()));
+    }
+    if (inputs_ != nullptr) {
+      inputs_->Forward(batch, options_.row_norm, FeatureMask());
+      ActivateHidden(no_bias_, InputMask(), inputs_->output().All());
     }
     for (uint32_t l = 0; l < levels_.size(); l++) {
       Level& level = levels_[l];
@@ -326,10 +357,16 @@ class GnnLayersImpl final : public GnnLayers {
       output.add_(layer.bias().value);
       return;
     }
+    ActivateHidden(layer.bias().value, mask, output);
+  }
+
+  // Rows that a layer reads.
+  void ActivateHidden(const torch::Tensor& bias, const DropoutMask& mask, const torch::Tensor& output) {
     float* const values = output.data_ptr<float>();
+    const std::span<const float> added = Span(bias);
     const auto activate = options_.spec.has_heads() ? ActivateEluRows : ActivateRows;
     work_.ForRows(0, static_cast<uint32_t>(output.size(0)), [&](uint32_t begin, uint32_t end) {
-      activate(Span(layer.bias().value), mask, begin, end, values + uint64_t{begin} * layer.out());
+      activate(added, mask, begin, end, values + uint64_t{begin} * added.size());
     });
   }
 
@@ -343,19 +380,24 @@ class GnnLayersImpl final : public GnnLayers {
                                   : level.output.All();
       at::sum_out(level.layer->bias().gradient, gradient, {0});
       SourceGradients sources;
-      if (l == 0) {
-        sources = {.rows = input_gradients, .slots = batch.features.slots};
-      } else {
+      if (l > 0) {
         sources = {.rows = levels_[l - 1].output.row(0), .mask = HiddenMask(l - 1)};
+      } else if (inputs_ != nullptr) {
+        sources = {.rows = inputs_->output().row(0), .mask = InputMask()};
+      } else {
+        sources = {.rows = input_gradients, .slots = batch.features.slots};
       }
-      const bool asked = l > 0 || options_.input_gradients;
+      const bool asked = l > 0 || inputs_ != nullptr || options_.input_gradients;
       level.layer->Backward(InputOf(batch, l), gradient, asked ? &sources : nullptr);
     }
+    if (inputs_ != nullptr) inputs_->Backward(batch, options_.row_norm, FeatureMask());
   }
 
   const GnnLayersOptions options_;
   double learning_rate_;  // of the next step
   LayerWork work_;
+  std::unique_ptr<InputLayer> inputs_;  // null: the first layer reads rows as they are
+  torch::Tensor no_bias_;               // what is activated above it has been biased by type
   std::vector<Level> levels_;
   std::vector<Parameter*> parameters_;    // those of all layers, in the order of Parameters()
   std::vector<std::string> names_;        // of the same
@@ -383,11 +425,13 @@ Status GuardTorch(const std::function<Status()>& work) {
 Result<std::unique_ptr<GnnLayers>> GnnLayers::Make(const GnnLayersOptions& options) {
   const auto layer_count = static_cast<uint32_t>(options.widths.size() - 1);
   QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, layer_count, options.widths[1]));
-  if (options.input_gradients && (options.input_dropout > 0 || options.row_norm != RowNorm::kNone)) {
+  const bool carries =
+      options.input_dropout == 0 && options.row_norm == RowNorm::kNone && options.inputs.types.empty();
+  if (options.input_gradients && !carries) {
     return Status(Code::kInternal,
-                  "gradients of input rows are not carried through input dropout or a row norm");
+                  "gradients of input rows are not carried through input dropout, a row norm or types");
   }
-  if (options.spec.needs_relations() && (options.kinds == nullptr || options.kind_count == 0)) {
+  if (options.spec.needs_relations() && options.inputs.kind_count == 0) {
     return Status(Code::kInternal, "a model has not been told relations of edges");
   }
   std::unique_ptr<GnnLayers> layers;

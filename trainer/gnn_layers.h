@@ -2,7 +2,8 @@
 // buffers, and their optimizer. NodeModel puts a loss on them, LinkEncoder a decoder.
 //
 // Layer l of k turns the rows of hop k-l+1's prefix into those of hop k-l's (quarry/sampling/block.h). What a layer
-// computes is its own (layer.h: gathered_layer.h, gin_layer.h, gat_layer.h); then all of them have
+// computes is its own (layer.h: gathered_layer.h, gin_layer.h, gat_layer.h, rgcn_layer.h, rgat_layer.h); then all of them
+// have
 //
 //   output_l = dropout(activation(output_l + b_l))        ReLU, or GAT's ELU; the last layer has no activation
 //
@@ -26,6 +27,7 @@
 #include "quarry/base/status.h"
 #include "quarry/format/batch_view.h"
 #include "quarry/format/named_tensor.h"
+#include "quarry/trainer/model_inputs.h"
 #include "quarry/trainer/train.h"
 #include "tiles.h"
 
@@ -33,7 +35,7 @@ namespace quarry {
 
 struct GnnLayersOptions {
   ModelSpec spec;
-  std::vector<uint32_t> widths;  // width of the input, then of each layer's output
+  std::vector<uint32_t> widths;  // width of what the first layer is given, then of each layer's output
   double learning_rate = 0;      // Adam's
   double weight_decay = 0;       // L2, as Adam takes it
   double dropout = 0;            // rate for hidden activations
@@ -44,9 +46,9 @@ struct GnnLayersOptions {
   std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
   // By edge, in the order of edge ids; of models that need them (ModelSpec::needs_weights).
   std::shared_ptr<const std::span<const float>> weights = nullptr;
-  // The kind of each edge, below kind_count, in the order of edge ids; of models that need relations.
-  std::shared_ptr<const std::vector<uint32_t>> kinds = nullptr;
-  uint32_t kind_count = 0;
+  // Of models that need relations. Where it has types, an InputLayer takes their rows to the first width, activated and
+  // dropped as hidden rows are.
+  ModelInputs inputs = {};
   unsigned threads = 1;
   // Backward also gives the gradients of the input rows; the first layer's input is then kept whole.
   bool input_gradients = false;
@@ -58,8 +60,8 @@ struct GnnLayersOptions {
 
 class GnnLayers {
  public:
-  // Weights are Glorot uniform, biases 0. kUsage as CheckModel; kInternal for input gradients together with input dropout
-  // or a row norm, through which they are not carried. REQUIRES: two widths at least, none of them 0.
+  // Weights are Glorot uniform, biases 0. kUsage as CheckModel; kInternal for input gradients together with input dropout,
+  // a row norm or types of rows, through which they are not carried. REQUIRES: two widths at least, none of them 0.
   static Result<std::unique_ptr<GnnLayers>> Make(const GnnLayersOptions& options);
   virtual ~GnnLayers() = default;
 
@@ -81,7 +83,7 @@ class GnnLayers {
   // The rate of all steps from now on; until it is called, the options' holds.
   virtual void SetLearningRate(double rate) = 0;
 
-  // kUnsupported of layers that a whole graph does not go through: those that weigh messages.
+  // kUnsupported of layers that a whole graph does not go through: those that weigh messages, and those above rows by type.
   virtual Status CheckGraph() const = 0;
   // Layer `l` of a whole graph, without dropout. REQUIRES: CheckGraph, and as GraphLayer's.
   virtual GraphLayer ForGraph(uint32_t l, GraphOrder order) = 0;
@@ -102,8 +104,8 @@ class GnnLayers {
   virtual std::vector<NamedTensor> Weights() const = 0;
   virtual Status TakeWeights(std::span<const NamedTensor> weights) = 0;
 
-  // By layer: its weights, row-major, and its bias [out] the last of them; SAGE's weight is [2 * in, out]. Gradients
-  // likewise, of the last Backward.
+  // By layer: its weights, row-major, and its bias [out] the last of them; SAGE's weight is [2 * in, out]. Those of the
+  // rows' types, where there are any, come first. Gradients likewise, of the last Backward.
   virtual std::vector<std::span<float>> Parameters() = 0;
   virtual std::vector<std::span<float>> Gradients() = 0;
 

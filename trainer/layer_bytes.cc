@@ -65,7 +65,7 @@ uint64_t KindedAttentionBytes(const ModelSpec& spec, const LayerBounds& layer) {
   return GrownBytes(tile * layer.in) + GrownBytes(layer.sources * heads.z_width()) +
          2 * GrownBytes(layer.rows * heads.scores()) + GrownBytes(layer.sources * heads.scores()) +
          2 * GrownBytes(members * heads.heads) +
-         GrownBytes(CeilDiv(layer.sources, RgatLayer::kPieceSources) * 2 * heads.width()) +
+         GrownBytes(CeilDiv(layer.sources, kRgatPieceSources) * 2 * heads.width()) +
          GrownBytes(CeilDiv(layer.rows, kKindPieceRows) * (uint64_t{layer.kinds} + 1) * heads.bases) +
          VectorBytes(layer.sources + 2 * layer.edges + layer.rows) +
          (layer.first ? VectorBytes(layer.edges) : 0);
@@ -137,6 +137,24 @@ GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrde
     return {.state = layer.out, .message = layer.out};
   }
   return {.state = width, .message = layer.in, .raw = true};
+}
+
+// All nodes may be of the type with the widest tiles.
+uint64_t InputBytes(std::span<const InputType> types, uint32_t width, uint64_t nodes) {
+  uint64_t tile_floats = 0, product_floats = 0;
+  for (const InputType& type : types) {
+    const uint64_t rows = std::min<uint64_t>(nodes, TileRows(std::max({type.dim, width, 1U})));
+    tile_floats = std::max(tile_floats, rows * type.dim);
+    product_floats = std::max(product_floats, rows * width);
+  }
+  return GrownBytes(nodes * width) + GrownBytes(tile_floats) + GrownBytes(product_floats) +
+         2 * VectorBytes(nodes);
+}
+
+uint64_t InputParameters(std::span<const InputType> types, uint32_t width) {
+  uint64_t floats = 0;
+  for (const InputType& type : types) floats += (uint64_t{type.dim} + 1) * width;
+  return floats;
 }
 
 uint64_t GrownBytes(uint64_t floats) {

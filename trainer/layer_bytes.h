@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "graph_layer.h"
+#include "quarry/trainer/model_inputs.h"
 #include "quarry/trainer/model_spec.h"
 
 namespace quarry {
@@ -24,6 +26,10 @@ uint64_t LayerActivationBytes(const ModelSpec& spec, const LayerBounds& layer);
 
 // As the layer's StartGraph has it.
 GraphForm GraphFormOf(const ModelSpec& spec, const LayerBounds& layer, GraphOrder order);
+
+// What InputLayer holds of so many nodes, its output among it, and the floats of its parameters.
+uint64_t InputBytes(std::span<const InputType> types, uint32_t width, uint64_t nodes);
+uint64_t InputParameters(std::span<const InputType> types, uint32_t width);
 
 // As Matrix allocates for so many floats: an eighth of slack, whole huge pages.
 uint64_t GrownBytes(uint64_t floats);

@@ -65,9 +65,14 @@ uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
 
 uint32_t KindsOf(uint64_t relations) { return static_cast<uint32_t>(2 * relations); }
 
-// The layers take `dim` floats and give as many.
+// What the first layer takes of a node: its vector, or its features.
+uint32_t InputDim(const LinkTrainOptions& options) {
+  return options.feature_dim > 0 ? options.feature_dim : options.spec.dim;
+}
+
+// The layers give `dim` floats, and take as many from each other.
 LayerBounds BoundsOf(const LinkTrainOptions& options, const LinkCounts& counts, size_t l) {
-  return {.in = options.spec.dim,
+  return {.in = l == 0 ? InputDim(options) : options.spec.dim,
           .out = options.spec.dim,
           .first = l == 0 && options.encoder.needs_relations(),
           .last = l + 1 == options.encoder_fanouts.size(),
@@ -75,7 +80,9 @@ LayerBounds BoundsOf(const LinkTrainOptions& options, const LinkCounts& counts, 
 }
 
 std::vector<uint32_t> WidthsOf(const LinkTrainOptions& options) {
-  return std::vector<uint32_t>(options.encoder_fanouts.size() + 1, options.spec.dim);
+  std::vector<uint32_t> widths(options.encoder_fanouts.size() + 1, options.spec.dim);
+  widths.front() = InputDim(options);
+  return widths;
 }
 
 // What the layers take between their passes, the first one's input whole, their outputs, and the parameters with
@@ -100,7 +107,8 @@ uint64_t LayerBytes(const LinkTrainOptions& options, const LinkCounts& counts, c
 LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topology> topology,
                          std::shared_ptr<const std::vector<uint32_t>> kinds,
                          std::unique_ptr<GnnLayers> layers)
-    : dim_(options.spec.dim),
+    : input_dim_(InputDim(options)),
+      learns_inputs_(options.feature_dim == 0),
       spec_(options.encoder),
       fanouts_(options.encoder_fanouts),
       sample_seed_(MixSeed(options.seed, kNeighborStream)),
@@ -115,7 +123,7 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
                                   .learning_rate = options.encoder_learning_rate,
                                   .seed = MixSeed(options.seed, kWeightStream),
                                   .threads = options.compute_threads,
-                                  .input_gradients = true,
+                                  .input_gradients = options.feature_dim == 0,
                                   .split_products = true};
   const bool kinded = options.encoder.needs_relations();
   if (kinded && by_parts) {
@@ -127,14 +135,16 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
   if (!by_parts) {
     std::vector<uint32_t> kinds;
     QUARRY_TRY(topology, NeighborsOf(data, kinded ? &kinds : nullptr));
-    if (kinded) layers_options.kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds));
-    layers_options.kind_count = kinded ? KindsOf(data.relation_count) : 0;
+    if (kinded) {
+      layers_options.inputs = {.kind_count = KindsOf(data.relation_count),
+                               .kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds))};
+    }
     QUARRY_RETURN_IF_ERROR(
         NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
   }
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers, GnnLayers::Make(layers_options));
   return std::unique_ptr<LinkEncoder>(
-      new LinkEncoder(options, std::move(topology), layers_options.kinds, std::move(layers)));
+      new LinkEncoder(options, std::move(topology), layers_options.inputs.kinds, std::move(layers)));
 }
 
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
@@ -156,9 +166,9 @@ Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
 BatchView LinkEncoder::View(const LinkNeighborhood& neighborhood, std::span<const float> values) const {
   BatchView view = neighborhood.block.view();
   view.features = {.rows = std::as_bytes(values),
-                   .stride_bytes = dim_ * sizeof(float),
+                   .stride_bytes = input_dim_ * sizeof(float),
                    .element_type = ElementType::kFloat32,
-                   .dim = dim_,
+                   .dim = input_dim_,
                    .slots = neighborhood.rows};
   return view;
 }
@@ -171,8 +181,8 @@ Result<std::span<const float>> LinkEncoder::Forward(const LinkNeighborhood& neig
 
 Status LinkEncoder::Backward(const LinkNeighborhood& neighborhood, std::span<const float> values,
                              std::span<float> output_gradients, std::span<float> gradients) {
-  QUARRY_RETURN_IF_ERROR(
-      layers_->Backward(View(neighborhood, values), output_gradients.data(), gradients.data()));
+  QUARRY_RETURN_IF_ERROR(layers_->Backward(View(neighborhood, values), output_gradients.data(),
+                                           learns_inputs_ ? gradients.data() : nullptr));
   return layers_->Step();
 }
 
@@ -190,7 +200,7 @@ Result<std::unique_ptr<ScratchRows>> LinkEncoder::EncodeParts(
                               .scratch_folder = scratch_folder,
                               .layers = *layers_,
                               .spec = spec_,
-                              .dim = dim_},
+                              .dim = input_dim_},
                              budget, read_nodes, progress);
 }
 

@@ -1,5 +1,6 @@
 // LinkEncoder: a graph neural network between the vectors of nodes and the decoder (dissertation §2.1, §3.4): the vectors
-// are its inputs, and its outputs, *representations*, are what the decoder scores. All three are trained.
+// are its inputs, and its outputs, *representations*, are what the decoder scores. All three are trained. Features may take
+// the place of vectors (§2.1, "fixed or learned"), and stay as they are.
 //
 // A node's neighbors are the other ends of its training edges, both ways; edges that are held out are not
 // among them. In training the neighbors are sampled; a batch's own edges may be, as in Marius: without them,
@@ -57,13 +58,14 @@ class LinkEncoder {
 
   // The rest is for one thread at a time.
 
-  // The representations [seeds, dim] by the vectors `values` ([rows, dim]); valid until the next call.
+  // The representations [seeds, dim] by the vectors or features `values` ([rows, their columns]); valid until the next
+  // call.
   Result<std::span<const float>> Forward(const LinkNeighborhood& neighborhood, std::span<const float> values);
   // After Forward of the same: steps the weights, and fills `gradients` ([rows, dim]) with those of the
-  // values.
+  // values; of features there are none.
   Status Backward(const LinkNeighborhood& neighborhood, std::span<const float> values,
                   std::span<float> output_gradients, std::span<float> gradients);
-  // Replaces the vectors of all nodes by their representations; holds both for a while. The same bits for any
+  // Replaces the vectors or features of all nodes by their representations; holds both for a while. The same bits for any
   // number of threads. REQUIRES: not by parts.
   // Layer by layer: each takes the rows of all nodes to those of the next, from all neighbors. Every edge is
   // read once a layer, a node has one representation whatever piece of the work it occurs in, and the metric
@@ -87,7 +89,8 @@ class LinkEncoder {
               std::shared_ptr<const std::vector<uint32_t>> kinds, std::unique_ptr<GnnLayers> layers);
   BatchView View(const LinkNeighborhood& neighborhood, std::span<const float> values) const;
 
-  const uint32_t dim_;
+  const uint32_t input_dim_;  // of what the first layer is given of a node
+  const bool learns_inputs_;  // else they are features
   const ModelSpec spec_;
   const std::vector<uint32_t> fanouts_;
   const uint64_t sample_seed_;

@@ -13,17 +13,68 @@ namespace {
 // Squared distances come from a product of float32: below this share of the squared lengths they are noise.
 constexpr float kDistanceNoise = 1e-6F;
 
-// A turn by the direction of a complex number: (1, 0) and 0 for one whose square is too small for a float.
+// What queries multiply a node's complex number by: of ComplEx the relation's number as it is.
+struct Number {
+  float real, imaginary;
+  static QUARRY_INLINE Number Of(float real, float imaginary) { return {real, imaginary}; }
+  // The gradient of the relation's number, by that of what is multiplied by.
+  QUARRY_INLINE Number Back(float to_real, float to_imaginary) const { return {to_real, to_imaginary}; }
+};
+// Of RotatE the turn by its direction: (1, 0), and no gradient, for a number whose square is too small for a float.
 struct Turn {
   float real, imaginary;
   float inverse;  // 1 / |number|
+  static QUARRY_INLINE Turn Of(float real, float imaginary) {
+    constexpr float kLeastSquare = 1e-30F;
+    const float square = real * real + imaginary * imaginary;
+    const bool turns = square > kLeastSquare;
+    const float length = std::sqrt(turns ? square : 1.0F);
+    return {turns ? real / length : 1.0F, turns ? imaginary / length : 0.0F, turns ? 1.0F / length : 0.0F};
+  }
+  // A turn u = r / |r| takes what is said of it, less the part along u itself, over |r|.
+  QUARRY_INLINE Number Back(float to_real, float to_imaginary) const {
+    const float along = to_real * real + to_imaginary * imaginary;
+    return {(to_real - along * real) * inverse, (to_imaginary - along * imaginary) * inverse};
+  }
 };
-QUARRY_INLINE Turn TurnOf(float real, float imaginary) {
-  constexpr float kLeastSquare = 1e-30F;
-  const float square = real * real + imaginary * imaginary;
-  const bool turns = square > kLeastSquare;
-  const float length = std::sqrt(turns ? square : 1.0F);
-  return {turns ? real / length : 1.0F, turns ? imaginary / length : 0.0F, turns ? 1.0F / length : 0.0F};
+
+// Queries of complex numbers, which are products with a Factor of the relation's, and the gradients that come back.
+template <typename Factor>
+QUARRY_INLINE void MultiplyComplex(const RowsRef& nodes, const RowsRef& relations, uint32_t rows,
+                                   uint32_t dim, float* __restrict queries) {
+  const uint32_t half = dim / 2;
+  for (uint32_t i = 0; i < rows; i++, queries += dim) {
+    const float* e = nodes[i];
+    const float* r = relations[i];
+    for (uint32_t c = 0; c < half; c++) {
+      const Factor by = Factor::Of(r[c], r[half + c]);
+      queries[c] = e[c] * by.real - e[half + c] * by.imaginary;
+      queries[half + c] = e[c] * by.imaginary + e[half + c] * by.real;
+    }
+  }
+}
+
+template <typename Factor>
+QUARRY_INLINE void BackwardComplex(const RowsRef& nodes, const RowsRef& relations, uint32_t rows,
+                                   uint32_t dim, const float* query_gradients,
+                                   float* __restrict node_gradients, float* __restrict relation_gradients) {
+  const uint32_t half = dim / 2;
+  for (uint32_t i = 0; i < rows; i++) {
+    const float* e = nodes[i];
+    const float* r = relations[i];
+    const float* q = query_gradients + size_t{i} * dim;
+    float* __restrict to_e = node_gradients + size_t{i} * dim;
+    float* __restrict to_r = relation_gradients + size_t{i} * dim;
+    for (uint32_t c = 0; c < half; c++) {
+      const Factor by = Factor::Of(r[c], r[half + c]);
+      to_e[c] = q[c] * by.real + q[half + c] * by.imaginary;
+      to_e[half + c] = q[half + c] * by.real - q[c] * by.imaginary;
+      const Number to =
+          by.Back(q[c] * e[c] + q[half + c] * e[half + c], q[half + c] * e[c] - q[c] * e[half + c]);
+      to_r[c] = to.real;
+      to_r[half + c] = to.imaginary;
+    }
+  }
 }
 
 // Calls add(c, lane) for the floats of a row, [0, count), whose sums are kept by lane.
@@ -56,16 +107,13 @@ QUARRY_KERNEL void DistMultQueries(const RowsRef& nodes, const RowsRef& relation
 }
 
 QUARRY_KERNEL void ComplExQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
-                                  float* __restrict queries) {
-  const uint32_t half = dim / 2;
-  for (uint32_t i = 0; i < rows; i++, queries += dim) {
-    const float* e = nodes[i];
-    const float* r = relations[i];
-    for (uint32_t c = 0; c < half; c++) {
-      queries[c] = e[c] * r[c] - e[half + c] * r[half + c];
-      queries[half + c] = e[c] * r[half + c] + e[half + c] * r[c];
-    }
-  }
+                                  float* queries) {
+  MultiplyComplex<Number>(nodes, relations, rows, dim, queries);
+}
+
+QUARRY_KERNEL void RotatEQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
+                                 float* queries) {
+  MultiplyComplex<Turn>(nodes, relations, rows, dim, queries);
 }
 
 QUARRY_KERNEL void TransEQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
@@ -92,60 +140,15 @@ QUARRY_KERNEL void DistMultBackward(const RowsRef& nodes, const RowsRef& relatio
 }
 
 QUARRY_KERNEL void ComplExBackward(const RowsRef& nodes, const RowsRef& relations, uint32_t rows,
-                                   uint32_t dim, const float* query_gradients,
-                                   float* __restrict node_gradients, float* __restrict relation_gradients) {
-  const uint32_t half = dim / 2;
-  for (uint32_t i = 0; i < rows; i++) {
-    const float* e = nodes[i];
-    const float* r = relations[i];
-    const float* q = query_gradients + size_t{i} * dim;
-    float* __restrict to_e = node_gradients + size_t{i} * dim;
-    float* __restrict to_r = relation_gradients + size_t{i} * dim;
-    for (uint32_t c = 0; c < half; c++) {
-      to_e[c] = q[c] * r[c] + q[half + c] * r[half + c];
-      to_e[half + c] = q[half + c] * r[c] - q[c] * r[half + c];
-      to_r[c] = q[c] * e[c] + q[half + c] * e[half + c];
-      to_r[half + c] = q[half + c] * e[c] - q[c] * e[half + c];
-    }
-  }
+                                   uint32_t dim, const float* query_gradients, float* node_gradients,
+                                   float* relation_gradients) {
+  BackwardComplex<Number>(nodes, relations, rows, dim, query_gradients, node_gradients, relation_gradients);
 }
 
-QUARRY_KERNEL void RotatEQueries(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
-                                 float* __restrict queries) {
-  const uint32_t half = dim / 2;
-  for (uint32_t i = 0; i < rows; i++, queries += dim) {
-    const float* e = nodes[i];
-    const float* r = relations[i];
-    for (uint32_t c = 0; c < half; c++) {
-      const Turn turn = TurnOf(r[c], r[half + c]);
-      queries[c] = e[c] * turn.real - e[half + c] * turn.imaginary;
-      queries[half + c] = e[c] * turn.imaginary + e[half + c] * turn.real;
-    }
-  }
-}
-
-// A turn u = r / |r| takes what the query's gradient says of it, less the part along u itself, over |r|.
 QUARRY_KERNEL void RotatEBackward(const RowsRef& nodes, const RowsRef& relations, uint32_t rows, uint32_t dim,
-                                  const float* query_gradients, float* __restrict node_gradients,
-                                  float* __restrict relation_gradients) {
-  const uint32_t half = dim / 2;
-  for (uint32_t i = 0; i < rows; i++) {
-    const float* e = nodes[i];
-    const float* r = relations[i];
-    const float* q = query_gradients + size_t{i} * dim;
-    float* __restrict to_e = node_gradients + size_t{i} * dim;
-    float* __restrict to_r = relation_gradients + size_t{i} * dim;
-    for (uint32_t c = 0; c < half; c++) {
-      const Turn turn = TurnOf(r[c], r[half + c]);
-      to_e[c] = q[c] * turn.real + q[half + c] * turn.imaginary;
-      to_e[half + c] = q[half + c] * turn.real - q[c] * turn.imaginary;
-      const float real = q[c] * e[c] + q[half + c] * e[half + c];
-      const float imaginary = q[half + c] * e[c] - q[c] * e[half + c];
-      const float along = real * turn.real + imaginary * turn.imaginary;
-      to_r[c] = (real - along * turn.real) * turn.inverse;
-      to_r[half + c] = (imaginary - along * turn.imaginary) * turn.inverse;
-    }
-  }
+                                  const float* query_gradients, float* node_gradients,
+                                  float* relation_gradients) {
+  BackwardComplex<Turn>(nodes, relations, rows, dim, query_gradients, node_gradients, relation_gradients);
 }
 
 QUARRY_KERNEL double AddSquares(float weight, const RowsRef& values, uint32_t rows, uint32_t dim,

@@ -82,6 +82,9 @@ LinkCounts CountsOf(const Manifest& manifest) {
 }
 
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count) {
+  if (options.feature_dim > 0) {
+    return {.row_count = node_count, .dim = options.feature_dim, .optimizer = OptimizerKind::kSgd};
+  }
   return {.row_count = node_count,
           .dim = options.spec.dim,
           .optimizer = options.optimizer,
@@ -91,21 +94,29 @@ EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count
 }
 
 EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relation_count) {
-  EmbeddingSpec spec = NodeTableSpec(options, relation_count);
-  spec.dim = options.spec.relation_dim();
-  spec.seed = MixSeed(options.seed, kRelationStream);
-  return spec;
+  return {.row_count = relation_count,
+          .dim = options.spec.relation_dim(),
+          .optimizer = options.optimizer,
+          .init = options.init,
+          .init_scale = options.init_scale,
+          .seed = MixSeed(options.seed, kRelationStream)};
+}
+
+uint64_t LinkFeatureBytes(const LinkTrainOptions& options, uint64_t nodes) {
+  return nodes * options.feature_dim * sizeof(float);
 }
 
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
   const auto bytes = [](const EmbeddingSpec& spec) {
     return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
   };
-  return bytes(NodeTableSpec(options, counts.nodes)) + bytes(RelationTableSpec(options, counts.relations));
+  const uint64_t nodes =
+      options.feature_dim > 0 ? counts.nodes * sizeof(int64_t) : bytes(NodeTableSpec(options, counts.nodes));
+  return nodes + bytes(RelationTableSpec(options, counts.relations));
 }
 
 uint64_t LinkCopyBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  return options.patience == 0 ? 0 : counts.nodes * options.spec.dim * sizeof(float);
+  return options.patience == 0 ? 0 : counts.nodes * NodeTableSpec(options, counts.nodes).dim * sizeof(float);
 }
 
 Result<std::unique_ptr<EmbeddingTable>> MakeMemoryTable(const EmbeddingSpec& spec) {
@@ -160,7 +171,9 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     if (record != nullptr) read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
   }
   uint64_t table_bytes = LinkTableBytes(options, counts);
-  if (tables == LinkTables::kMemory) table_bytes += LinkCopyBytes(options, counts);
+  if (tables == LinkTables::kMemory) {
+    table_bytes += LinkCopyBytes(options, counts) + LinkFeatureBytes(options, counts.nodes);
+  }
   if (tables == LinkTables::kInState) table_bytes += LinkCheckpointBytes(options, counts);
   if (tables == LinkTables::kStored) {
     table_bytes = StoredPoolBytes(NodeTableSpec(options, counts.nodes), options.workers).least;

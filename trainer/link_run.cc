@@ -21,6 +21,14 @@ Status LinkRun::Checkpoint(LinkState state) {
   return Status::Ok();
 }
 
+Status LinkRun::MarkEnded(uint32_t validations) {
+  LinkState state = last_;
+  state.place.validations_behind = validations;
+  QUARRY_RETURN_IF_ERROR(Save(state));
+  last_ = std::move(state);
+  return Status::Ok();
+}
+
 Status LinkRun::Explain(const Status& cancelled) const {
   if (!options_.keep) return cancelled;
   const std::string what =

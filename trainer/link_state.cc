@@ -49,12 +49,16 @@ uint64_t TableStateBytes(const EmbeddingSpec& spec) {
   return kSpecBytes + spec.row_count * RowStateBytes(spec);
 }
 
+// Set in the count of validations where they came behind the place, and not before it.
+constexpr uint32_t kBehindPlace = uint32_t{1} << 31;
+
 void PutPlace(const LinkPlace& place, StateWriter& writer) {
   writer.Put(place.epoch);
   writer.Put(place.batches);
   writer.Put(place.loss);
   writer.Put(place.best_mrr);
-  writer.Put(place.validations_since_best);
+  writer.Put(place.validations_behind > 0 ? place.validations_behind | kBehindPlace
+                                          : place.validations_since_best);
 }
 
 LinkPlace GetPlace(StateReader& reader) {
@@ -63,7 +67,9 @@ LinkPlace GetPlace(StateReader& reader) {
   place.batches = reader.Get<uint64_t>();
   place.loss = reader.Get<double>();
   place.best_mrr = reader.Get<double>();
-  place.validations_since_best = reader.Get<uint32_t>();
+  const auto validations = reader.Get<uint32_t>();
+  const bool behind = (validations & kBehindPlace) != 0;
+  (behind ? place.validations_behind : place.validations_since_best) = validations & ~kBehindPlace;
   return place;
 }
 

@@ -190,7 +190,7 @@ Status LinkTask::Compute(EmbeddingItem& item) {
   RowBlock& relation_rows = has_relations_ ? item.blocks[1] : no_relations;
   QUARRY_RETURN_IF_ERROR(ComputeGradients(link, node_rows, relation_rows));
   pool_.Run(options_.compute_threads, [&](uint32_t part, unsigned) {
-    Step(node_rows, node_gradients_, part);
+    if (options_.feature_dim == 0) Step(node_rows, node_gradients_, part);
     Step(relation_rows, relation_gradients_, part);
   });
   edges_done_ += link.edge_count;
@@ -208,7 +208,7 @@ Status LinkTask::ComputeGradients(const LinkItem& link, const RowBlock& node_row
                         .negative_count = options_.negatives,
                         .source_negatives = nodes.subspan(2 * link.edge_count, negatives),
                         .destination_negatives = nodes.last(negatives)};
-  node_gradients_.assign(node_rows.values.size(), 0.0F);
+  node_gradients_.assign(options_.feature_dim > 0 ? 0 : node_rows.values.size(), 0.0F);
   relation_gradients_.assign(relation_rows.values.size(), 0.0F);
   if (encoder_) return ComputeEncoded(link, batch, node_rows, relation_rows);
   loss_ +=

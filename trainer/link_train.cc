@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "fixed_rows.h"
 #include "link_evaluate.h"
 #include "link_memory.h"
 #include "link_task.h"
@@ -76,9 +79,12 @@ class LinkTrainer {
     const int64_t last_timestamp = run == nullptr ? kNeverWritten : run->timestamp();
     pipeline_ = EmbeddingPipeline::Make(tables, task_, PipelineOptions(options, last_timestamp));
     if (run != nullptr) place_ = run->place();
+    const uint32_t behind = std::exchange(place_.validations_behind, 0);
     // A run that goes on has no vectors of the epochs before but the last one's, which it validates again.
-    if (options.patience > 0)
+    if (options.patience > 0) {
+      known_worse_ = behind;
       place_ = {.epoch = place_.epoch, .batches = place_.batches, .loss = place_.loss};
+    }
   }
 
   // Before all else.
@@ -94,6 +100,9 @@ class LinkTrainer {
     summary.seconds += MonotonicSeconds() - start;
     return Status::Ok();
   }
+
+  // Those that were no better than the best, at the end of training.
+  uint32_t validations_behind() const { return validations_behind_; }
 
   // Training went on from the best epoch, whose vectors the run's last checkpoint has.
   bool left_checkpoint() const {
@@ -136,8 +145,15 @@ class LinkTrainer {
       summary.edges += report.edges;
       summary.train_seconds += report.seconds;
       if (callbacks_.epoch) QUARRY_RETURN_IF_ERROR(callbacks_.epoch(report));
-      summary.stopped_early = options_.patience > 0 && next.validations_since_best >= options_.patience;
-      if (summary.stopped_early || report.epoch >= options_.epochs) break;
+      validations_behind_ = std::max(next.validations_since_best, std::exchange(known_worse_, 0));
+      summary.stopped_early = options_.patience > 0 && validations_behind_ >= options_.patience;
+      // Epochs that a training before this one found to be no better are not trained again, unless it is to go beyond.
+      const uint64_t known = report.epoch + uint64_t{validations_behind_ - next.validations_since_best} *
+                                                std::max(1U, options_.valid_every);
+      if (summary.stopped_early || known >= options_.epochs) {
+        summary.epochs = static_cast<uint32_t>(known);
+        break;
+      }
       place_ = next;
     }
     if (summary.edges > 0) {
@@ -262,6 +278,8 @@ class LinkTrainer {
   // Its counts of validations are those before its epoch until the next one begins: a run that goes on behind
   // an epoch's last batch validates that epoch again, and counts it once.
   LinkPlace place_;
+  uint32_t known_worse_ = 0;         // validations behind the place, of a training that has ended there
+  uint32_t validations_behind_ = 0;  // so far
   // With patience: an epoch was the best, and its vectors are kept, in the run's last checkpoint or as a copy.
   bool has_best_ = false;
   VectorCopy copy_;
@@ -329,6 +347,9 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
     QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
                                  options.encoder.attention_dropout, "0: an encoder drops nothing"));
   }
+  if (options.feature_dim > 0 && fanouts.empty()) {
+    return Status(Code::kUsage, "features are given to an encoder, and there is none");
+  }
   const float encoder_rate = options.encoder_learning_rate;
   QUARRY_RETURN_IF_ERROR(check(std::isfinite(encoder_rate) && encoder_rate > 0, "encoder learning rate",
                                encoder_rate, "above 0"));
@@ -343,14 +364,23 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+  if (data.features.size() != data.node_count * options.feature_dim) {
+    return MakeStatus(Code::kInvalidArgument, "{} nodes have {} numbers as features, and not {} each",
+                      data.node_count, data.features.size(), options.feature_dim);
+  }
   const LinkCounts counts = CountsOf(data);
   const uint64_t table_bytes =
       (make_table ? 0 : LinkTableBytes(options, counts)) + LinkCopyBytes(options, counts);
   QUARRY_TRY(const MemoryBudget::Reservation reserved,
              budget.Reserve(LinkWorkBytes(options, counts) + table_bytes, "training on edges"));
   const EmbeddingTableFactory& make = make_table ? make_table : MakeMemoryTable;
-  QUARRY_TRY(const std::unique_ptr<EmbeddingTable> nodes, make(NodeTableSpec(options, counts.nodes)));
-  std::unique_ptr<EmbeddingTable> relations;
+  const EmbeddingSpec node_spec = NodeTableSpec(options, counts.nodes);
+  std::unique_ptr<EmbeddingTable> nodes, relations;
+  if (options.feature_dim > 0) {
+    nodes = std::make_unique<FixedRows>(node_spec, data.features);
+  } else {
+    QUARRY_TRY(nodes, make(node_spec));
+  }
   if (options.spec.relation_dim() > 0) {
     QUARRY_TRY(relations, make(RelationTableSpec(options, counts.relations)));
   }
@@ -369,15 +399,18 @@ Status TrainInRun(const LinkData& data, const LinkTrainOptions& options, MemoryB
   LinkCounts counts = CountsOf(data);
   if (run.road() != nullptr) counts.parts = &run.road()->partitioning().directory();
   const uint64_t bytes = LinkWorkBytes(options, counts);
+  uint32_t validations_behind = 0;
   {
     QUARRY_TRY(const MemoryBudget::Reservation reserved, budget.Reserve(bytes, "training on edges"));
     LinkTrainer trainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run);
     QUARRY_RETURN_IF_ERROR(trainer.Begin());
     QUARRY_RETURN_IF_ERROR(trainer.Train(summary));
     if (!trainer.left_checkpoint()) return trainer.Test(summary);
+    validations_behind = trainer.validations_behind();
   }
   // All that this training held is given back before the tables are opened anew.
   QUARRY_RETURN_IF_ERROR(run.ReturnToCheckpoint(budget, data, options));
+  QUARRY_RETURN_IF_ERROR(run.MarkEnded(validations_behind));
   QUARRY_TRY(const MemoryBudget::Reservation reserved, budget.Reserve(bytes, "ranking edges"));
   LinkTrainer trainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run);
   QUARRY_RETURN_IF_ERROR(trainer.Begin());
@@ -390,6 +423,9 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+  if (options.feature_dim > 0) {
+    return Status(Code::kUsage, "features are trained on without checkpoints, which have vectors");
+  }
   if (run.place().epoch > options.epochs) {
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);

@@ -46,9 +46,10 @@ Status ReadAll(EmbeddingTable& table, std::vector<float>& values) {
 }
 
 uint64_t VectorCopy::Bytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  const LinkSpec& spec = options.spec;
-  return ScratchRows::Bytes(counts.nodes, spec.dim) + kReadRows * spec.dim * sizeof(float) +
-         counts.relations * spec.relation_dim() * sizeof(float) + 2 * LinkEncoderStateBytes(options, counts);
+  const uint32_t dim = NodeTableSpec(options, counts.nodes).dim;
+  return ScratchRows::Bytes(counts.nodes, dim) + kReadRows * dim * sizeof(float) +
+         counts.relations * options.spec.relation_dim() * sizeof(float) +
+         2 * LinkEncoderStateBytes(options, counts);
 }
 
 Status VectorCopy::Take(EmbeddingTable& nodes, EmbeddingTable* relations, std::vector<std::byte> task_state) {

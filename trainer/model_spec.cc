@@ -29,7 +29,9 @@ constexpr GnnKind kOfSage[] = {GnnKind::kSage}, kOfGcn[] = {GnnKind::kGcn}, kOfG
 
 constexpr ModelField kFields[] = {
     {.name = "model",
-     .help = "the graph neural network: GraphSAGE, GCN, GAT or GIN; rgcn and rgat are an --encoder alone",
+     .help =
+         "the graph neural network: GraphSAGE, GCN, GAT or GIN; R-GCN or R-GAT, of graphs with relations or "
+         "types",
      .values = "sage, gcn, gat, gin, rgcn or rgat",
      .names = EnumNames<GnnKind>::kNames,
      .type = "NAME",

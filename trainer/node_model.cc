@@ -35,10 +35,15 @@ GnnLayersOptions LayersOptions(const TrainOptions& options, uint32_t feature_dim
                           .seed = options.seed,
                           .degrees = options.degrees,
                           .weights = options.weights,
+                          .inputs = options.inputs,
                           .threads = options.torch_threads,
                           .split_products = split_products};
   layers.widths.assign(options.layers, options.hidden);
-  layers.widths.front() = feature_dim;
+  if (options.spec.needs_relations()) {
+    layers.inputs.types = options.inputs.TypesOr(feature_dim);
+  } else {
+    layers.widths.front() = feature_dim;
+  }
   layers.widths.push_back(class_count);
   return layers;
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "elementwise.h"
 #include "kernel.h"
@@ -13,6 +16,22 @@
 namespace quarry {
 
 namespace {
+
+// A layer's edges, and what attention over them knows. Shares of edge e lie at row e, those of v itself at edge_count + v.
+struct RelationBlock {
+  RelationHeads shape;
+  const uint32_t* indptr = nullptr;
+  const uint32_t* indices = nullptr;
+  const uint32_t* kinds = nullptr;  // by edge
+  uint32_t rows = 0, edge_count = 0;
+  const float* coefficients = nullptr;  // [kinds + 1, bases]
+  uint32_t own_kind = 0;                // of a node itself
+  const float* left = nullptr;          // [rows, bases * heads]
+  const float* right = nullptr;         // [sources, bases * heads]
+  float* shares = nullptr;              // [edge_count + rows, heads]
+
+  const float* Counts(uint32_t kind) const { return coefficients + size_t{kind} * shape.bases; }
+};
 
 constexpr float kBelowScores = -3.4e38F;
 constexpr Gathering kOverEdges = {.aggregator = Aggregator::kSum, .self_apart = false};
@@ -232,176 +251,200 @@ QUARRY_KERNEL void AddToState(const RelationHeads& shape, const float* counts, c
   AddMessage(shape, counts, message, share, state);
 }
 
+class RgatLayer final : public Layer {
+ public:
+  RgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads, bool averages, uint32_t in_width,
+            uint32_t out_width, Rng& rng)
+      : Layer(in_width, out_width),
+        work_(work),
+        kinds_(kinds),
+        shape_{.bases = bases,
+               .heads = heads,
+               .head_dim = averages ? out_width : out_width / heads,
+               .averages = averages},
+        weight_({in_width, shape_.z_width()}),
+        left_({heads, shape_.head_dim}),
+        right_({heads, shape_.head_dim}),
+        coefficients_({int64_t{kinds} + 1, bases}) {
+    DrawGlorot(rng, in_width + uint64_t{shape_.width()},
+               Span(weight_.value));  // each basis is a matrix of its own
+    for (Parameter* const scored : {&left_, &right_}) {
+      DrawGlorot(rng, heads + uint64_t{shape_.head_dim}, Span(scored->value));
+    }
+    DrawGlorot(rng, 2 * uint64_t{bases}, Span(coefficients_.value));
+  }
+
+  std::vector<Parameter*> Parameters() override {
+    return {&weight_, &left_, &right_, &coefficients_, &bias()};
+  }
+  std::vector<std::string_view> ParameterNames() const override {
+    return {"weight", "attention.node", "attention.neighbor", "coefficients", "bias"};
+  }
+  Status Resize(const LayerInput& input) override {
+    const uint64_t members = uint64_t{input.indptr[input.rows]} + input.rows;
+    QUARRY_RETURN_IF_ERROR(tile_.Resize(std::min(TileRows(in()), input.source_rows), in()));
+    QUARRY_RETURN_IF_ERROR(z_.Resize(input.source_rows, shape_.z_width()));
+    QUARRY_RETURN_IF_ERROR(left_scores_.Resize(input.rows, shape_.scores()));
+    QUARRY_RETURN_IF_ERROR(right_scores_.Resize(input.source_rows, shape_.scores()));
+    QUARRY_RETURN_IF_ERROR(shares_.Resize(members, shape_.heads));
+    QUARRY_RETURN_IF_ERROR(score_gradients_.Resize(members, shape_.heads));
+    QUARRY_RETURN_IF_ERROR(left_gradients_.Resize(input.rows, shape_.scores()));
+    QUARRY_RETURN_IF_ERROR(
+        partial_weights_.Resize(CeilDiv(input.source_rows, kRgatPieceSources), 2 * uint64_t{shape_.width()}));
+    return partial_coefficients_.Resize(CeilDiv(input.rows, kKindPieceRows),
+                                        (uint64_t{kinds_} + 1) * shape_.bases);
+  }
+  void Forward(const LayerInput& input, const torch::Tensor& output) override {
+    ForEachSourceTile(work_, input, in(), tile_,
+                      [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
+                        work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
+                      });
+    const auto score = [&](const Parameter& weights, Matrix& scores, uint32_t begin, uint32_t end) {
+      if (begin >= end) return;
+      ScoreBases(shape_, Span(weights.value).data(), end - begin, z_.row(begin), shape_.z_width(),
+                 scores.row(begin), shape_.scores());
+    };
+    work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {
+      score(right_, right_scores_, begin, end);
+      score(left_, left_scores_, begin, std::min(end, input.rows));
+    });
+    const RelationBlock block = BlockOf(input);
+    float* const rows = output.data_ptr<float>();
+    work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
+      std::vector<float> sum(shape_.averages ? shape_.width() : 0);
+      AttendRows(block, z_.row(0), begin, end, rows + uint64_t{begin} * out(), sum.data());
+    });
+  }
+  // Pieces are summed by themselves and then in their order, so that the bits are the same for any number of threads.
+  void Backward(const LayerInput& input, const torch::Tensor& gradient,
+                const SourceGradients* sources) override {
+    const RelationBlock block = BlockOf(input);
+    const float* const gradients = gradient.data_ptr<float>();
+    partial_coefficients_.All().zero_();
+    work_.ForPieces(0, input.rows, kKindPieceRows, [&](uint32_t piece, uint32_t begin, uint32_t end) {
+      BackwardRows(block, z_.row(0), gradients, begin, end, score_gradients_.row(0), left_gradients_.row(0),
+                   partial_coefficients_.row(piece));
+    });
+    SumRowsInOrder(partial_coefficients_, Span(coefficients_.gradient));
+    TransposedBlock& transposed = work_.transposed;
+    Transpose(kOverEdges, input.indptr, input.indices, input.rows, input.source_rows, transposed,
+              /*with_edges=*/true);
+    const ScoreWeights weights = {Span(left_.value).data(), Span(right_.value).data()};
+    partial_weights_.All().zero_();
+    work_.ForPieces(0, input.source_rows, kRgatPieceSources,
+                    [&](uint32_t piece, uint32_t begin, uint32_t end) {
+                      std::vector<float> sum(shape_.z_width()), right(shape_.scores());
+                      BackwardRowsOfZ(block, transposed, weights, gradients, score_gradients_.row(0),
+                                      left_gradients_.row(0), begin, end, z_.row(0),
+                                      partial_weights_.row(piece), sum.data(), right.data());
+                    });
+    std::vector<float> scored(2 * size_t{shape_.width()});
+    SumRowsInOrder(partial_weights_, scored);
+    std::copy_n(scored.begin(), shape_.width(), Span(left_.gradient).begin());
+    std::copy_n(scored.begin() + shape_.width(), shape_.width(), Span(right_.gradient).begin());
+    BackwardSourceTiles(work_, input, in(), tile_, z_, weight_, sources);
+  }
+  // Attention comes behind the product in either order, and the score of a node before those of its neighbors.
+  GraphForm StartGraph(GraphOrder /*order*/) override {
+    return {.state = shape_.graph_state(), .message = shape_.graph_message(), .own_first = true};
+  }
+  void StartStates(std::span<float> states) const override {
+    std::ranges::fill(states, 0.0F);
+    for (size_t at = shape_.width(); at < states.size(); at += shape_.graph_state()) {
+      std::fill_n(states.begin() + static_cast<ptrdiff_t>(at), shape_.heads, kBelowScores);
+    }
+  }
+  void MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) override {
+    work_.Multiply(rows, weight_.value, messages.slice(1, 0, shape_.z_width()), LayerWork::kProductRows);
+    work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
+      const size_t stride = shape_.graph_message();
+      float* const first = messages.data_ptr<float>() + begin * stride;
+      ScoreBases(shape_, Span(right_.value).data(), end - begin, first, stride, first + shape_.z_width(),
+                 stride);
+    });
+  }
+  void AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
+              std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) override {
+    const float* const own_counts = Span(coefficients_.value).data() + size_t{kinds_} * shape_.bases;
+    work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
+      const size_t message = shape_.graph_message(), state = shape_.graph_state();
+      const float* const first = messages.data_ptr<float>() + begin * message;
+      float* const to = states.data_ptr<float>() + begin * state;
+      ScoreBases(shape_, Span(left_.value).data(), end - begin, first, message,
+                 to + shape_.width() + size_t{2} * shape_.heads, state);
+      for (uint32_t v = 0; v < end - begin; v++) {
+        AddToState(shape_, own_counts, first + v * message, to + v * state);
+      }
+    });
+  }
+  void AddList(const GraphList& list, const float* messages, float* state) const override {
+    const float* const coefficients = Span(coefficients_.value).data();
+    for (size_t i = 0; i < list.sources.size(); i++) {
+      AddToState(shape_, coefficients + size_t{list.kinds[i]} * shape_.bases,
+                 messages + size_t{list.sources[i]} * shape_.graph_message(), state);
+    }
+  }
+  Status FinishStates(const torch::Tensor& states, const torch::Tensor& output) override {
+    work_.ForRows(0, static_cast<uint32_t>(states.size(0)), [&](uint32_t begin, uint32_t end) {
+      for (uint32_t v = begin; v < end; v++) {
+        const float* const state = states.data_ptr<float>() + size_t{v} * shape_.graph_state();
+        const float* const totals = state + shape_.width() + shape_.heads;
+        float* const row = output.data_ptr<float>() + size_t{v} * out();
+        std::fill_n(row, out(), 0.0F);
+        for (uint32_t h = 0; h < shape_.heads; h++) {
+          const size_t at = size_t{h} * shape_.head_dim;
+          AddScaled(state + at, HeadPart(shape_) / totals[h], shape_.head_dim,
+                    row + (shape_.averages ? 0 : at));
+        }
+      }
+    });
+    return Status::Ok();
+  }
+  uint64_t activation_bytes() const override {
+    uint64_t bytes = 0;
+    for (const Matrix* const matrix :
+         {&tile_, &z_, &left_scores_, &right_scores_, &shares_, &score_gradients_, &left_gradients_,
+          &partial_weights_, &partial_coefficients_}) {
+      bytes += matrix->mapped_bytes();
+    }
+    return bytes;
+  }
+
+ private:
+  RelationBlock BlockOf(const LayerInput& input) {
+    return {.shape = shape_,
+            .indptr = input.indptr.data(),
+            .indices = input.indices.data(),
+            .kinds = input.kinds.data(),
+            .rows = input.rows,
+            .edge_count = input.indptr[input.rows],
+            .coefficients = Span(coefficients_.value).data(),
+            .own_kind = kinds_,
+            .left = left_scores_.row(0),
+            .right = right_scores_.row(0),
+            .shares = shares_.row(0)};
+  }
+
+  LayerWork& work_;
+  const uint32_t kinds_;  // of edges
+  const RelationHeads shape_;
+  Parameter weight_;        // [in, bases * heads * head_dim]
+  Parameter left_, right_;  // [heads, head_dim]: what scores a node, and a message
+  Parameter coefficients_;  // [kinds + 1, bases], a node's own the last
+  Matrix tile_;             // of sources, or of their gradients
+  Matrix z_;
+  Matrix left_scores_, right_scores_;  // [rows, bases * heads], [sources, bases * heads]
+  Matrix shares_, score_gradients_;    // [edges + rows, heads]
+  Matrix left_gradients_;              // [rows, bases * heads]
+  Matrix partial_weights_;             // [pieces of sources, 2 * heads * head_dim]
+  Matrix partial_coefficients_;        // [pieces of rows, (kinds + 1) * bases]
+};
+
 }  // namespace
 
-RgatLayer::RgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads, bool averages,
-                     uint32_t in_width, uint32_t out_width, Rng& rng)
-    : Layer(in_width, out_width),
-      work_(work),
-      kinds_(kinds),
-      shape_{.bases = bases,
-             .heads = heads,
-             .head_dim = averages ? out_width : out_width / heads,
-             .averages = averages},
-      weight_({in_width, shape_.z_width()}),
-      left_({heads, shape_.head_dim}),
-      right_({heads, shape_.head_dim}),
-      coefficients_({int64_t{kinds} + 1, bases}) {
-  DrawGlorot(rng, in_width + uint64_t{shape_.width()},
-             Span(weight_.value));  // each basis is a matrix of its own
-  for (Parameter* const scored : {&left_, &right_}) {
-    DrawGlorot(rng, heads + uint64_t{shape_.head_dim}, Span(scored->value));
-  }
-  DrawGlorot(rng, 2 * uint64_t{bases}, Span(coefficients_.value));
-}
-
-Status RgatLayer::Resize(const LayerInput& input) {
-  const uint64_t members = uint64_t{input.indptr[input.rows]} + input.rows;
-  QUARRY_RETURN_IF_ERROR(tile_.Resize(std::min(TileRows(in()), input.source_rows), in()));
-  QUARRY_RETURN_IF_ERROR(z_.Resize(input.source_rows, shape_.z_width()));
-  QUARRY_RETURN_IF_ERROR(left_scores_.Resize(input.rows, shape_.scores()));
-  QUARRY_RETURN_IF_ERROR(right_scores_.Resize(input.source_rows, shape_.scores()));
-  QUARRY_RETURN_IF_ERROR(shares_.Resize(members, shape_.heads));
-  QUARRY_RETURN_IF_ERROR(score_gradients_.Resize(members, shape_.heads));
-  QUARRY_RETURN_IF_ERROR(left_gradients_.Resize(input.rows, shape_.scores()));
-  QUARRY_RETURN_IF_ERROR(
-      partial_weights_.Resize(CeilDiv(input.source_rows, kPieceSources), 2 * uint64_t{shape_.width()}));
-  return partial_coefficients_.Resize(CeilDiv(input.rows, kKindPieceRows),
-                                      (uint64_t{kinds_} + 1) * shape_.bases);
-}
-
-RelationBlock RgatLayer::BlockOf(const LayerInput& input) {
-  return {.shape = shape_,
-          .indptr = input.indptr.data(),
-          .indices = input.indices.data(),
-          .kinds = input.kinds.data(),
-          .rows = input.rows,
-          .edge_count = input.indptr[input.rows],
-          .coefficients = Span(coefficients_.value).data(),
-          .own_kind = kinds_,
-          .left = left_scores_.row(0),
-          .right = right_scores_.row(0),
-          .shares = shares_.row(0)};
-}
-
-void RgatLayer::Forward(const LayerInput& input, const torch::Tensor& output) {
-  ForEachSourceTile(work_, input, in(), tile_, [&](uint32_t begin, uint32_t end, const torch::Tensor& tile) {
-    work_.Multiply(tile, weight_.value, z_.Rows(begin, end), LayerWork::kProductRows);
-  });
-  const auto score = [&](const Parameter& weights, Matrix& scores, uint32_t begin, uint32_t end) {
-    if (begin >= end) return;
-    ScoreBases(shape_, Span(weights.value).data(), end - begin, z_.row(begin), shape_.z_width(),
-               scores.row(begin), shape_.scores());
-  };
-  work_.ForRows(0, input.source_rows, [&](uint32_t begin, uint32_t end) {
-    score(right_, right_scores_, begin, end);
-    score(left_, left_scores_, begin, std::min(end, input.rows));
-  });
-  const RelationBlock block = BlockOf(input);
-  float* const rows = output.data_ptr<float>();
-  work_.ForRows(0, input.rows, [&](uint32_t begin, uint32_t end) {
-    std::vector<float> sum(shape_.averages ? shape_.width() : 0);
-    AttendRows(block, z_.row(0), begin, end, rows + uint64_t{begin} * out(), sum.data());
-  });
-}
-
-// Pieces are summed by themselves and then in their order, so that the bits are the same for any number of threads.
-void RgatLayer::Backward(const LayerInput& input, const torch::Tensor& gradient,
-                         const SourceGradients* sources) {
-  const RelationBlock block = BlockOf(input);
-  const float* const gradients = gradient.data_ptr<float>();
-  partial_coefficients_.All().zero_();
-  work_.ForPieces(0, input.rows, kKindPieceRows, [&](uint32_t piece, uint32_t begin, uint32_t end) {
-    BackwardRows(block, z_.row(0), gradients, begin, end, score_gradients_.row(0), left_gradients_.row(0),
-                 partial_coefficients_.row(piece));
-  });
-  SumRowsInOrder(partial_coefficients_, Span(coefficients_.gradient));
-  TransposedBlock& transposed = work_.transposed;
-  Transpose(kOverEdges, input.indptr, input.indices, input.rows, input.source_rows, transposed,
-            /*with_edges=*/true);
-  const ScoreWeights weights = {Span(left_.value).data(), Span(right_.value).data()};
-  partial_weights_.All().zero_();
-  work_.ForPieces(0, input.source_rows, kPieceSources, [&](uint32_t piece, uint32_t begin, uint32_t end) {
-    std::vector<float> sum(shape_.z_width()), right(shape_.scores());
-    BackwardRowsOfZ(block, transposed, weights, gradients, score_gradients_.row(0), left_gradients_.row(0),
-                    begin, end, z_.row(0), partial_weights_.row(piece), sum.data(), right.data());
-  });
-  std::vector<float> scored(2 * size_t{shape_.width()});
-  SumRowsInOrder(partial_weights_, scored);
-  std::copy_n(scored.begin(), shape_.width(), Span(left_.gradient).begin());
-  std::copy_n(scored.begin() + shape_.width(), shape_.width(), Span(right_.gradient).begin());
-  BackwardSourceTiles(work_, input, in(), tile_, z_, weight_, sources);
-}
-
-uint64_t RgatLayer::activation_bytes() const {
-  uint64_t bytes = 0;
-  for (const Matrix* const matrix : {&tile_, &z_, &left_scores_, &right_scores_, &shares_, &score_gradients_,
-                                     &left_gradients_, &partial_weights_, &partial_coefficients_}) {
-    bytes += matrix->mapped_bytes();
-  }
-  return bytes;
-}
-
-// Attention comes behind the product in either order, and the score of a node before those of its neighbors.
-GraphForm RgatLayer::StartGraph(GraphOrder /*order*/) {
-  return {.state = shape_.graph_state(), .message = shape_.graph_message(), .own_first = true};
-}
-
-void RgatLayer::StartStates(std::span<float> states) const {
-  std::ranges::fill(states, 0.0F);
-  for (size_t at = shape_.width(); at < states.size(); at += shape_.graph_state()) {
-    std::fill_n(states.begin() + static_cast<ptrdiff_t>(at), shape_.heads, kBelowScores);
-  }
-}
-
-void RgatLayer::MakeMessages(const torch::Tensor& rows, const torch::Tensor& messages) {
-  work_.Multiply(rows, weight_.value, messages.slice(1, 0, shape_.z_width()), LayerWork::kProductRows);
-  work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
-    const size_t stride = shape_.graph_message();
-    float* const first = messages.data_ptr<float>() + begin * stride;
-    ScoreBases(shape_, Span(right_.value).data(), end - begin, first, stride, first + shape_.z_width(),
-               stride);
-  });
-}
-
-void RgatLayer::AddOwn(const torch::Tensor& rows, const torch::Tensor& messages,
-                       std::span<const uint64_t> /*list_sizes*/, const torch::Tensor& states) {
-  const float* const own_counts = Span(coefficients_.value).data() + size_t{kinds_} * shape_.bases;
-  work_.ForRows(0, static_cast<uint32_t>(rows.size(0)), [&](uint32_t begin, uint32_t end) {
-    const size_t message = shape_.graph_message(), state = shape_.graph_state();
-    const float* const first = messages.data_ptr<float>() + begin * message;
-    float* const to = states.data_ptr<float>() + begin * state;
-    ScoreBases(shape_, Span(left_.value).data(), end - begin, first, message,
-               to + shape_.width() + size_t{2} * shape_.heads, state);
-    for (uint32_t v = 0; v < end - begin; v++) {
-      AddToState(shape_, own_counts, first + v * message, to + v * state);
-    }
-  });
-}
-
-void RgatLayer::AddList(const GraphList& list, const float* messages, float* state) const {
-  const float* const coefficients = Span(coefficients_.value).data();
-  for (size_t i = 0; i < list.sources.size(); i++) {
-    AddToState(shape_, coefficients + size_t{list.kinds[i]} * shape_.bases,
-               messages + size_t{list.sources[i]} * shape_.graph_message(), state);
-  }
-}
-
-Status RgatLayer::FinishStates(const torch::Tensor& states, const torch::Tensor& output) {
-  work_.ForRows(0, static_cast<uint32_t>(states.size(0)), [&](uint32_t begin, uint32_t end) {
-    for (uint32_t v = begin; v < end; v++) {
-      const float* const state = states.data_ptr<float>() + size_t{v} * shape_.graph_state();
-      const float* const totals = state + shape_.width() + shape_.heads;
-      float* const row = output.data_ptr<float>() + size_t{v} * out();
-      std::fill_n(row, out(), 0.0F);
-      for (uint32_t h = 0; h < shape_.heads; h++) {
-        const size_t at = size_t{h} * shape_.head_dim;
-        AddScaled(state + at, HeadPart(shape_) / totals[h], shape_.head_dim,
-                  row + (shape_.averages ? 0 : at));
-      }
-    }
-  });
-  return Status::Ok();
+std::unique_ptr<Layer> MakeRgatLayer(LayerWork& work, uint32_t kinds, uint32_t bases, uint32_t heads,
+                                     bool averages, uint32_t in_width, uint32_t out_width, Rng& rng) {
+  return std::make_unique<RgatLayer>(work, kinds, bases, heads, averages, in_width, out_width, rng);
 }
 
 }  // namespace quarry

@@ -50,8 +50,8 @@ Status CheckOptions(const TrainOptions& options) {
                       options.targets == nullptr ? "on" : "on labels, and not on");
   }
   QUARRY_RETURN_IF_ERROR(CheckModel(options.spec, options.layers, options.hidden));
-  if (options.spec.needs_relations()) {
-    return MakeStatus(Code::kUsage, "model {} tells relations apart, and training on nodes knows of none",
+  if (options.spec.needs_relations() && options.inputs.kind_count == 0) {
+    return MakeStatus(Code::kUsage, "model {} tells relations apart, and has been told of none",
                       NameOf(options.spec.model));
   }
   return check(options.torch_threads >= 1 && options.torch_threads <= 1024, "torch threads",
@@ -102,7 +102,8 @@ class Trainer {
       return MakeStatus(Code::kInvalidArgument,
                         "the database has labels of {} classes; training needs at least 2", width_);
     }
-    if (road_.feature_dim() == 0) {
+    const std::vector<InputType> types = options_.inputs.TypesOr(road_.feature_dim());
+    if (std::ranges::none_of(types, [](const InputType& type) { return type.dim > 0; })) {
       return MakeStatus(Code::kInvalidArgument, "the database has no node features to train on");
     }
     if (road_.CountNodes(Split::kTrain) == 0) {

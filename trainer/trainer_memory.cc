@@ -37,17 +37,24 @@ uint64_t EstimateTrainerBytes(const TrainOptions& options, uint32_t feature_dim,
       kRuntimeBytes + options.torch_threads * kThreadBytes + (checkpoints ? kStateBufferBytes : 0);
   if (options.degrees != nullptr) bytes += options.degrees->size() * sizeof(uint32_t);
   bytes += block.hop_nodes[0] * class_count * sizeof(float) * kLogitCopies;
+  const uint64_t parameter_copies = kParameterCopies + (checkpoints ? kStateCopies : 0);
+  const bool by_type = options.spec.needs_relations();
+  if (by_type) {
+    const std::vector<InputType> types = options.inputs.TypesOr(feature_dim);
+    bytes += InputBytes(types, options.hidden, block.nodes) +
+             InputParameters(types, options.hidden) * sizeof(float) * parameter_copies;
+  }
   for (uint32_t l = 0; l < options.layers; l++) {
-    const LayerBounds layer{.in = l == 0 ? feature_dim : options.hidden,
+    const LayerBounds layer{.in = l == 0 && !by_type ? feature_dim : options.hidden,
                             .out = l + 1 == options.layers ? class_count : options.hidden,
                             .first = l == 0,
                             .last = l + 1 == options.layers,
+                            .kinds = options.inputs.kind_count,
                             .rows = block.hop_nodes[options.layers - 1 - l],
                             .sources = l == 0 ? block.nodes : block.hop_nodes[options.layers - l],
                             .edges = block.hop_edges[options.layers - 1 - l]};
     bytes += LayerActivationBytes(options.spec, layer) + GrownBytes(layer.rows * layer.out);
-    bytes += LayerParameters(options.spec, layer) * sizeof(float) *
-             (kParameterCopies + (checkpoints ? kStateCopies : 0));
+    bytes += LayerParameters(options.spec, layer) * sizeof(float) * parameter_copies;
   }
   return bytes;
 }

@@ -68,9 +68,19 @@ void LayoutFlags::AddTo(CLI::App* verb) {
   AddPlanOptions(verb);
 }
 
+std::vector<uint32_t> GivenFanouts(const RoadSpec& spec) {
+  std::vector<uint32_t> fanouts = spec.fanouts;
+  const size_t types = spec.relation_fanouts.size() / std::max<size_t>(1, fanouts.size());
+  for (size_t hop = 0; hop < fanouts.size() && types > 0; hop++) {
+    fanouts[hop] = std::ranges::max(std::span(spec.relation_fanouts).subspan(hop * types, types));
+  }
+  return fanouts;
+}
+
 std::string SampleFlags(const RoadSpec& spec) {
-  std::string flags = fmt::format("--fanout {} --batch-size {} --direction {}", fmt::join(spec.fanouts, ","),
-                                  spec.batch_size, NameOf(spec.direction));
+  std::string flags =
+      fmt::format("--fanout {} --batch-size {} --direction {}", fmt::join(GivenFanouts(spec), ","),
+                  spec.batch_size, NameOf(spec.direction));
   if (spec.replace) flags += " --replace";
   if (spec.sampler != SamplerKind::kNeighbor) flags += fmt::format(" --sampler {}", NameOf(spec.sampler));
   if (spec.batch_dependency > 0) flags += fmt::format(" --batch-dependency {}", spec.batch_dependency);
@@ -118,6 +128,23 @@ Result<uint64_t> FeatureBytes(const Manifest& manifest, const std::string& name)
   const TableRecord* const table = manifest.FindTable(name);
   if (table != nullptr) return table->row_count * RowBytes(table->element_type, table->dim);
   return MakeStatus(Code::kInvalidArgument, "the database has no node features (table \"{}\")", name);
+}
+
+Result<uint64_t> FeatureBytes(const Manifest& manifest, const RoadSpec& road) {
+  if (road.relation_fanouts.empty()) return FeatureBytes(manifest, road.feature_table);
+  uint64_t bytes = 0;
+  for (const NodeTypeRecord& type : manifest.node_types) {
+    if (type.feature_table.empty()) continue;
+    QUARRY_TRY(const uint64_t of_type, FeatureBytes(manifest, type.feature_table));
+    bytes += of_type;
+  }
+  if (bytes > 0) return bytes;
+  return Status(Code::kInvalidArgument, "the database has features of no type of nodes");
+}
+
+uint32_t FeatureDim(const Manifest& manifest, const RoadSpec& road) {
+  return road.relation_fanouts.empty() ? static_cast<uint32_t>(manifest.FindTable(road.feature_table)->dim)
+                                       : 0;
 }
 
 Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {

@@ -38,9 +38,14 @@ struct LayoutFlags {
   Result<LayoutSpec> ToSpec(const Manifest& manifest) const;
 };
 
-// What sizes may be shares of. kInvalidArgument without the table.
+// What sizes may be shares of: the bytes of a table, or of all that a road has rows of. kInvalidArgument without any.
 Result<uint64_t> FeatureBytes(const Manifest& manifest, const std::string& table);
+Result<uint64_t> FeatureBytes(const Manifest& manifest, const RoadSpec& road);
+// Columns of the rows of a road whose table is there; 0 where rows are by type of nodes.
+uint32_t FeatureDim(const Manifest& manifest, const RoadSpec& road);
 
+// Neighbors a hop as --fanout gives them: by type of edges, those of each type.
+std::vector<uint32_t> GivenFanouts(const RoadSpec& spec);
 // "--fanout 10,15 --batch-size 1024 --direction in": what AddRoadOptions and --fanout read, of what is sampled.
 std::string SampleFlags(const RoadSpec& spec);
 

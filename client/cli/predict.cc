@@ -24,6 +24,7 @@
 #include "train_node.h"
 #include "train_run.h"
 #include "train_targets.h"
+#include "train_types.h"
 
 namespace quarry::cli {
 namespace {
@@ -65,8 +66,9 @@ class Prediction {
     QUARRY_TRY(const MemoryBudget::Reservation target_room, OpenTargetsToJudge());
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, manifest_.node_count, spec_.direction, trained_.train));
     QUARRY_RETURN_IF_ERROR(AskForEdges(trained_.train.spec, store_->database() == nullptr, spec_));
-    if (spec_.edge_ids && !by_layers()) {
+    if (trained_.train.spec.looks_at_edges() && !by_layers()) {
       QUARRY_RETURN_IF_ERROR(TakeWeights(*store_->database(), spec_.topology, trained_.train));
+      QUARRY_RETURN_IF_ERROR(TakeKinds(*store_->database(), spec_, trained_.train));
     }
     QUARRY_TRY(predictor_,
                Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim, by_layers()));
@@ -140,7 +142,8 @@ class Prediction {
                         arguments_.run, trained_.train.layers, spec_.fanouts.size());
     }
     spec_.seed = trained_.train.seed;
-    QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest_, spec_.feature_table));
+    QUARRY_RETURN_IF_ERROR(AskByType(manifest_, trained_.train.spec, spec_.fanouts, spec_));
+    QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest_, spec_));
     QUARRY_TRY(spec_.cache_bytes, ParseCache(arguments_.road.cache, feature_bytes));
     trained_.train.torch_threads = arguments_.torch_threads > 0 ? arguments_.torch_threads : ProcessorCount();
     return Status::Ok();
@@ -154,10 +157,11 @@ class Prediction {
                         "its folder once the server is gone, or leave the option out",
                         arguments_.path);
     }
-    if (trained_.train.spec.weighs_messages()) {
-      return MakeStatus(
-          Code::kUnsupported, "run \"{}\" has {}, which --inference layers does not: leave the option out",
-          arguments_.run, trained_.train.spec.needs_degrees() ? "--gcn-norm both" : "--edge-weights on");
+    const ModelSpec& model = trained_.train.spec;
+    if (model.weighs_messages() || model.needs_relations()) {
+      return MakeStatus(Code::kUnsupported,
+                        "run \"{}\" has {}, which --inference layers does not: leave the option out",
+                        arguments_.run, model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model));
     }
     if (!spec_.weighted) return Status::Ok();
     return MakeStatus(

@@ -114,12 +114,6 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
                       train.layers, spec.fanouts.size());
   }
   QUARRY_RETURN_IF_ERROR(CheckModel(train.spec, train.layers, train.hidden));
-  if (train.spec.needs_relations()) {
-    return MakeStatus(Code::kUsage,
-                      "--model {} tells relations apart, and training on nodes knows of none: it is an "
-                      "--encoder of --task link",
-                      quarry::NameOf(train.spec.model));
-  }
   QUARRY_RETURN_IF_ERROR(FinishSchedule(train.schedule, train.epochs, train.schedule_epochs));
   QUARRY_RETURN_IF_ERROR(CheckTarget(train.task, arguments.target));
   if (train.task != NodeTask::kClasses && arguments.parts) {
@@ -134,13 +128,13 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   }
   const bool remote = arguments.workers.count > 1 || IsServerAddress(arguments.path);
   QUARRY_RETURN_IF_ERROR(AskForEdges(train.spec, remote, spec));
-  if (spec.edge_ids) {
+  if (train.spec.looks_at_edges()) {
     const bool other = arguments.given_road.value_or(RoadKind::kLive) != RoadKind::kLive;
     if (arguments.parts || arguments.plan || !arguments.layout.empty() || other) {
-      return Status(
+      return MakeStatus(
           Code::kUsage,
-          "--edge-weights on asks which edges a batch has, and those of the live road alone say so: "
-          "take --road live");
+          "{} asks which edges a batch has, and those of the live road alone say so: take --road live",
+          EdgeOption(train.spec));
     }
     arguments.given_road = RoadKind::kLive;
   }
@@ -260,6 +254,7 @@ void AddTrain(CLI::App& app, Action& action) {
       "With --task link: --batch-size 1000 edges, --lr 0.05, and --memory shares are of the machine's.\n"
       "Example: quarry train db/ --fanout 10,15,20 --batch-size 1024 --epochs 10 --memory 8GiB --cache 10%\n"
       "         quarry train db/ --task regress --target target --layers 2\n"
+      "         quarry train mag/ --model rgcn --layers 2 --fanout 10,10\n"
       "         quarry train kg/ --task link --decoder distmult --dim 50");
   verb->callback([verb, arguments, &action] {
     NodeArguments& given = arguments->node;

@@ -32,9 +32,8 @@ constexpr uint64_t kWorthMeasuring = 64;
 MachineMemory MemoryOf(const NodeArguments& arguments, const Manifest& manifest, uint32_t classes,
                        uint64_t batch_nodes_max) {
   const RoadSpec& spec = arguments.road.spec;
-  const auto dim = static_cast<uint32_t>(manifest.FindTable(spec.feature_table)->dim);
   return {.machine_bytes = MemoryLimitBytes(),
-          .trainer_bytes = EstimateTrainerBytes(arguments.train, dim, classes,
+          .trainer_bytes = EstimateTrainerBytes(arguments.train, FeatureDim(manifest, spec), classes,
                                                 BoundBlock(spec.batch_size, spec.fanouts, batch_nodes_max),
                                                 /*checkpoints=*/true)};
 }
@@ -459,10 +458,9 @@ Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database
   QUARRY_TRY(const NodeProperties properties,
              LoadNodeProperties(database.store(), manifest->node_count, snapshot));
   const RoadSpec& spec = arguments.road.spec;
-  QUARRY_RETURN_IF_ERROR(
-      CheckTrainerMemory(arguments.train, static_cast<uint32_t>(manifest->FindTable(spec.feature_table)->dim),
-                         properties.labels, BoundBlock(spec.batch_size, spec.fanouts, manifest->node_count),
-                         false, database.budget().used_bytes(), MemoryLimitBytes()));
+  QUARRY_RETURN_IF_ERROR(CheckTrainerMemory(arguments.train, FeatureDim(*manifest, spec), properties.labels,
+                                            BoundBlock(spec.batch_size, spec.fanouts, manifest->node_count),
+                                            false, database.budget().used_bytes(), MemoryLimitBytes()));
   return TrainedOn{.classes = OutputsOf(arguments.train, CountClasses(properties.labels)),
                    .train_nodes = properties.TrainNodes().size(),
                    .valid_nodes = properties.SplitNodes(Split::kValid).size(),
@@ -485,6 +483,7 @@ void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t class
 
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on) {
   TakeWhatIsLeft(arguments, database, trained_on.classes);
+  if (!arguments.road.spec.relation_fanouts.empty()) return RoadDecision();  // the live road alone
   QUARRY_TRY(RoadDecision decision, Decider(arguments, database, trained_on).Run());
   if (arguments.plan) {  // the layout's road divides its memory by itself
     arguments.road.cache_takes_what_is_left = false;

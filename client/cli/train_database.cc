@@ -17,6 +17,7 @@
 #include "train_node.h"
 #include "train_report.h"
 #include "train_targets.h"
+#include "train_types.h"
 
 namespace quarry::cli {
 namespace {
@@ -163,11 +164,12 @@ class DatabaseSource final : public TrainingSource {
         states_(TrainingStatesOf(database_.store())) {
     SplitThreads(arguments);
   }
-  // The targets read the store, and weights have a part of its budget: both go with this.
+  // The targets read the store, and weights and relations have a part of its budget: all go with this.
   ~DatabaseSource() override {
     for (NodeArguments* const holding : {&arguments_, &decided_}) {
       holding->train.targets.reset();
       holding->train.weights.reset();
+      holding->train.inputs.kinds.reset();
     }
   }
 
@@ -183,6 +185,11 @@ class DatabaseSource final : public TrainingSource {
         database_.budget().Reserve(TargetRoom(*manifest, arguments_.target, arguments_.road.spec.batch_size),
                                    "targets of batches"));
     QUARRY_RETURN_IF_ERROR(TakeWeights(database_, arguments_.road.spec.topology, arguments_.train));
+    if (arguments_.explain && !arguments_.road.spec.relation_fanouts.empty()) {
+      return Status(Code::kUsage, "--explain prices roads, and a graph with types goes one: leave it out");
+    }
+    QUARRY_RETURN_IF_ERROR(TakeInputs(*manifest, arguments_.road.spec, arguments_.train));
+    QUARRY_RETURN_IF_ERROR(TakeKinds(database_, arguments_.road.spec, arguments_.train));
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
     if (trained_on_.classes == 0) {  // before a model is measured
       return Status(Code::kInvalidArgument,

@@ -175,6 +175,18 @@ Status CheckOrigin(const CLI::App& verb, const LinkArguments& arguments) {
           name);
     }
   }
+  if (!arguments.features.empty()) {
+    if (!arguments.encoder) {
+      return Status(Code::kUsage,
+                    "--features is given to an encoder, and there is none: give --encoder sage too");
+    }
+    if (arguments.partitioned || IsServerAddress(arguments.path)) {
+      return Status(
+          Code::kUsage,
+          "--features holds the rows of all nodes of a database that this process opens: leave --road "
+          "out, and give its folder");
+    }
+  }
   if (!arguments.save || !IsServerAddress(arguments.path)) return Status::Ok();
   return Status(Code::kUsage,
                 "--save makes tables of the database itself: give --checkpoint-every here, and `quarry train "
@@ -209,6 +221,12 @@ void AddLinkOptions(CLI::App* verb, LinkArguments& arguments) {
                                     "neighbors (default 20) by training edges (default none)")
       ->group(kLinkGroup);
   add("--encoder-lr", train.encoder_learning_rate, "of the encoder's weights, which Adam steps");
+  verb->add_option(
+          "--features", arguments.features,
+          "of --encoder: it is given the rows of this table, which stay as they are, in the place of "
+          "learned vectors of nodes")
+      ->type_name("TABLE")
+      ->group(kLinkGroup);
   add("--margin", train.spec.margin, "of --loss margin");
   AddChoice<Regularization>(
       verb, "--regularization", train.spec.regularization,
@@ -285,6 +303,12 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   arguments.inline_only = verb.count("--inline") > 0;
   QUARRY_RETURN_IF_ERROR(CheckOrigin(verb, arguments));
   QUARRY_TRY(arguments.run, RunOptions(verb, arguments));
+  if (!arguments.features.empty() && arguments.run.keep) {
+    return Status(
+        Code::kUsage,
+        "--features is trained on without checkpoints, which have the vectors of nodes: leave --save, "
+        "--checkpoint-every and --resume out");
+  }
   QUARRY_TRY(arguments.memory_bytes, BudgetBytes(verb));
   QUARRY_TRY(const std::unique_ptr<LinkOrigin> origin, OpenLinkOrigin(arguments));
   QUARRY_TRY(const LinkData data, origin->LoadData());

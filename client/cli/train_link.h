@@ -31,6 +31,7 @@ inline constexpr std::string_view kPartitionedRoad = "partitioned";
 struct LinkArguments {
   LinkTrainOptions train;
   std::optional<GnnKind> encoder;
+  std::string features;  // --features: the table; empty: vectors are learned
   std::string valid_share = "0", test_share = "0";
   bool save = false;
   bool partitioned = false;
@@ -49,13 +50,14 @@ class LinkOrigin {
  public:
   virtual ~LinkOrigin() = default;
   virtual MemoryBudget& budget() = 0;
-  // Once. Refuses a budget that cannot hold all of the training before anything is read.
+  // Once. Refuses a budget that cannot hold all of the training before anything is read. Sets how many columns features
+  // have in `arguments`.
   virtual Result<LinkData> LoadData() = 0;
   // Null where vectors are in memory and there is no checkpoint. REQUIRES: LoadData, which gave `data`.
   virtual Result<std::unique_ptr<LinkRun>> OpenRun(const LinkData& data) = 0;
 };
 // `arguments` outlive it.
-Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(const LinkArguments& arguments);
+Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(LinkArguments& arguments);
 
 // Adds those options that only this task has.
 void AddLinkOptions(CLI::App* verb, LinkArguments& arguments);

@@ -12,9 +12,11 @@
 #include "quarry/format/wire.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
+#include "quarry/trainer/link_features.h"
 #include "remote_states.h"
 #include "server_address.h"
 #include "train_link.h"
+#include "train_targets.h"
 
 namespace quarry::cli {
 namespace {
@@ -79,9 +81,24 @@ Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const Lin
       dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
 }
 
+// The columns of the features that are asked for; 0: of none.
+Result<uint32_t> FeatureColumns(const LinkArguments& arguments, const Manifest& manifest) {
+  if (arguments.features.empty()) return 0U;
+  const TableRecord* const table = manifest.FindTable(arguments.features);
+  if (table == nullptr) {
+    std::string names;
+    for (const TableRecord& other : manifest.tables) names += (names.empty() ? "" : ", ") + other.name;
+    return MakeStatus(Code::kNotFound, "{}: there is no table \"{}\" of features; there are {}",
+                      arguments.path, arguments.features, names.empty() ? "none" : names);
+  }
+  if (table->row_count == manifest.node_count) return static_cast<uint32_t>(table->dim);
+  return MakeStatus(Code::kInvalidArgument, "{}: table \"{}\" has {} rows, and not one for each of {} nodes",
+                    arguments.path, table->name, table->row_count, manifest.node_count);
+}
+
 class DatabaseLinks final : public LinkOrigin {
  public:
-  DatabaseLinks(const LinkArguments& arguments, std::unique_ptr<client::Store> store)
+  DatabaseLinks(LinkArguments& arguments, std::unique_ptr<client::Store> store)
       : arguments_(arguments),
         run_(arguments.run),
         opened_(std::move(store)),
@@ -97,8 +114,18 @@ class DatabaseLinks final : public LinkOrigin {
       run_.road = arguments_.road;
       return LoadPartedLinkData(store_, *partitioning_, budget_);
     }
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    QUARRY_TRY(arguments_.train.feature_dim, FeatureColumns(arguments_, *manifest));
     QUARRY_RETURN_IF_ERROR(PlaceVectors());
-    return LoadLinkData(store_, budget_, arguments_.shares);
+    QUARRY_TRY(LinkData data, LoadLinkData(store_, budget_, arguments_.shares));
+    if (arguments_.train.feature_dim == 0) return data;
+    QUARRY_TRY(const std::shared_ptr<TargetRows> rows, OpenTargets(*opened_, *manifest, arguments_.features));
+    const LinkFeatures features{.table = arguments_.features,
+                                .read = [&](std::span<const NodeId> nodes, std::span<float> into) {
+                                  return rows->Read(nodes, into);
+                                }};
+    QUARRY_RETURN_IF_ERROR(LoadFeatures(features, arguments_.train, budget_, data));
+    return data;
   }
 
   Result<std::unique_ptr<LinkRun>> OpenRun(const LinkData& data) override {
@@ -112,6 +139,10 @@ class DatabaseLinks final : public LinkOrigin {
   Status PlaceVectors() {
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
     const uint64_t in_memory = LinkMemoryBytes(*manifest, arguments_.train);
+    if (arguments_.train.feature_dim > 0) {
+      in_memory_ = true;
+      return budget_.Reserve(in_memory, "edges, batches and the features of nodes").status();
+    }
     const uint64_t stored = LinkMemoryBytes(*manifest, arguments_.train, LinkTables::kStored);
     QUARRY_RETURN_IF_ERROR(budget_
                                .Reserve(run_.keep ? stored : std::min(stored, in_memory),
@@ -126,7 +157,7 @@ class DatabaseLinks final : public LinkOrigin {
     return Status::Ok();
   }
 
-  const LinkArguments& arguments_;
+  LinkArguments& arguments_;
   LinkRunOptions run_;
   const std::unique_ptr<client::Store> opened_;
   Store& store_;
@@ -204,7 +235,7 @@ class ServerLinks final : public LinkOrigin {
 
 }  // namespace
 
-Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(const LinkArguments& arguments) {
+Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(LinkArguments& arguments) {
   if (IsServerAddress(arguments.path)) return std::make_unique<ServerLinks>(arguments);
   QUARRY_TRY(auto store, client::Open(arguments.path, {.memory_bytes = arguments.memory_bytes}));
   return std::make_unique<DatabaseLinks>(arguments, std::move(store));

@@ -84,6 +84,7 @@ void AddSettings(const LinkTrainOptions& train, Json& json) {
   json["dim"] = train.spec.dim;
   json["encoder"] = train.encoder_fanouts.empty() ? "none" : quarry::NameOf(train.encoder.model);
   json["fanout"] = train.encoder_fanouts;
+  json["feature_dim"] = train.feature_dim;
   json["encoder_lr"] = train.encoder_learning_rate;
   json["loss_function"] = LinkLossName(train.spec.loss);
   json["regularization"] = RegularizationName(train.spec.regularization);

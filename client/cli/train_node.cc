@@ -12,6 +12,7 @@
 #include "quarry/trainer/predict.h"
 #include "remote_road.h"
 #include "train_targets.h"
+#include "train_types.h"
 
 namespace quarry::cli {
 
@@ -47,6 +48,8 @@ Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states
   QUARRY_TRY(shape.trained, ReadNodeSettings(run, record.settings));
   const std::string& name = shape.trained.road.feature_table;
   const TableRecord* const features = manifest.FindTable(name);
+  QUARRY_RETURN_IF_ERROR(TakeInputs(manifest, shape.trained.road, shape.trained.train));
+  if (shape.trained.train.spec.needs_relations() && !manifest.edge_types.empty()) return shape;
   if (features == nullptr) {
     return MakeStatus(Code::kNotFound, "{}: the run reads table \"{}\", which is not there any more",
                       states.path(), name);
@@ -68,18 +71,24 @@ Status TakeDegrees(client::Store& store, uint64_t node_count, Direction directio
   return Status::Ok();
 }
 
+std::string EdgeOption(const ModelSpec& model) {
+  return model.needs_relations() ? fmt::format("--model {}", quarry::NameOf(model.model))
+                                 : "--edge-weights on";
+}
+
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
-  if (!model.needs_weights()) return Status::Ok();
+  if (!model.looks_at_edges()) return Status::Ok();
   if (remote) {
-    return Status(Code::kUsage,
-                  "--edge-weights on reads the database's files, and a server has them open: train on the "
-                  "database itself, by one trainer");
+    return MakeStatus(Code::kUsage,
+                      "{} reads the database's files, and a server has them open: train on the database "
+                      "itself, by one trainer",
+                      EdgeOption(model));
   }
   if (road.direction != Direction::kIn) {
-    return Status(Code::kUsage,
-                  "--edge-weights on takes edges as they lead to a node: leave --direction out");
+    return MakeStatus(Code::kUsage, "{} takes edges as they lead to a node: leave --direction out",
+                      EdgeOption(model));
   }
-  road.edge_ids = true;
+  road.edge_ids = road.relation_fanouts.empty();
   return Status::Ok();
 }
 
@@ -155,7 +164,9 @@ Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::strin
                                                     .timeout_seconds = kTrainerTimeoutSeconds,
                                                     .inline_only = arguments.inline_only}));
     QUARRY_TRY(opened.manifest, ManifestOf(*opened.store, address));
-    QUARRY_TRY(feature_bytes, FeatureBytes(opened.manifest, arguments.road.spec.feature_table));
+    QUARRY_RETURN_IF_ERROR(AskByType(opened.manifest, arguments.train.spec, arguments.plan_flags.road.fanouts,
+                                     arguments.road.spec));
+    QUARRY_TRY(feature_bytes, FeatureBytes(opened.manifest, arguments.road.spec));
     QUARRY_TRY(arguments.road.spec.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
     return Status::Ok();
   };

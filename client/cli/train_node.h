@@ -67,8 +67,8 @@ struct TrainedNode {
 // kInvalidArgument for a run of link prediction.
 Result<TrainedNode> ReadNodeSettings(std::string_view run, const std::string& settings);
 
-// What a run on nodes is asked for, beside its state: the settings above, and the columns of the features
-// that it reads.
+// What a run on nodes is asked for, beside its state: the settings above, with what its model is told of types and
+// relations, and the columns of the features that it reads, where these are of one table.
 struct TrainedShape {
   TrainedNode trained;
   uint32_t feature_dim = 0;
@@ -80,8 +80,10 @@ Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states
 // kOutOfBudget where the machine or cgroup has not as much.
 Status TakeDegrees(client::Store& store, uint64_t node_count, Direction direction, TrainOptions& train);
 
-// kUsage where a model that takes the weights of edges cannot have them: of another direction than in, and of a database
-// that is a server's. Batches then say which edges they have.
+// What asks which edges a batch has, as it is written: "--edge-weights on", "--model rgcn". REQUIRES: looks_at_edges.
+std::string EdgeOption(const ModelSpec& model);
+// kUsage where a model that looks at edges cannot have them: of another direction than in, and of a database that is a
+// server's. Batches then say which edges they have.
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road);
 // Loads the weights that a model asks for, along the edges that lead to a node: 4 bytes an edge of the database's budget.
 // Whoever has the database lets go of them before it. kInvalidArgument where edges have none, or a negative one.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "layout_options.h"
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/processor_time.h"
@@ -143,7 +144,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   AddBudgets(setup, json);
   AddPlan(setup, json);
   AddCheckpoints(summary, setup.run, json);
-  json["fanouts"] = setup.road.spec.fanouts;
+  json["fanouts"] = GivenFanouts(setup.road.spec);
   json["batch_size"] = setup.road.spec.batch_size;
   for (const ModelField& field : ModelFields()) {
     if (!field.IsOf(setup.train.spec.model)) continue;

@@ -224,6 +224,49 @@ TEST_F(ModelsCliTest, RatesOfVectorsGoAsTheirScheduleSays) {
               HasSubstr("--schedule is not set, but was step"));
 }
 
+TEST_F(ModelsCliTest, LinksAreLearnedByTheFeaturesOfNodes) {
+  const std::string link =
+      "train db --task link --valid-share 2% --test-share 2% --batch-size 2000 --negatives 50 --seed 3 "
+      "--ordered "
+      "--memory 256MiB ";
+  // Forty groups of ten, which features tell: each node has edges to members of its own.
+  std::string rows, edges;
+  for (int node = 0; node < 400; node++) {
+    for (int c = 0; c < 40; c++)
+      rows += fmt::format("{}{}", c == node / 10 ? 1 : 0.1 * (node % 3), c == 39 ? "\n" : ",");
+    for (int i = 1; i <= 5; i++) edges += fmt::format("{},{}\n", node, node / 10 * 10 + (node + i) % 10);
+  }
+  fs::create_directories(Path("groups"));
+  Write("groups/features.csv", rows);
+  Write("groups/edges.csv", edges);
+  Expect0("import grouped groups");
+  const json told = Summary(
+      "train grouped --task link --valid-share 5% --test-share 5% --batch-size 200 --negatives 50 --seed 3 "
+      "--ordered "
+      "--memory 256MiB --decoder dot --dim 16 --fanout 5 --epochs 10 --encoder-lr 0.01 --json --features "
+      "feature "
+      "--encoder sage");
+  EXPECT_EQ(told["feature_dim"], 40);
+  EXPECT_EQ(told["tables"], "memory");
+  EXPECT_GT(told.value("test_mrr", 0.0), 0.15);  // a guess: .016
+  const auto refused = [&](const std::string& options, int exit_code) {
+    const Outcome outcome = Run(link + options);
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("--features feature", 2), HasSubstr("give --encoder sage too"));
+  EXPECT_THAT(refused("--features none --encoder sage", 1),
+              HasSubstr("no table \"none\" of features; there are"));
+  EXPECT_THAT(refused("--features feature --encoder sage --save", 2), HasSubstr("leave --save"));
+  EXPECT_THAT(Run("train db --task link --features feature --encoder sage --road partitioned").err,
+              HasSubstr("leave --road out"));
+  const Outcome little =
+      Run("train db --task link --valid-share 2% --test-share 2% --encoder sage --features feature --memory "
+          "1MiB");
+  EXPECT_EQ(little.exit_code, 1);
+  EXPECT_THAT(little.err, HasSubstr("features of nodes"));
+}
+
 // A folder without labels, whose nodes have numbers and sets instead.
 class TargetsCliTest : public ModelsCliTest {
  protected:
@@ -411,8 +454,6 @@ TEST_F(ModelsCliTest, RefusesOptionsOfOtherModelsAndValuesThatAreNone) {
               HasSubstr("--heads is of --model gat and rgat, and this is --model sage"));
   EXPECT_THAT(refused("--model gin --aggregator max"), HasSubstr("--aggregator is of --model sage"));
   EXPECT_THAT(refused("--model gpt"), HasSubstr("'gpt' is not sage, gcn, gat, gin, rgcn or rgat"));
-  EXPECT_THAT(refused("--model rgcn"), HasSubstr("it is an --encoder of --task link"));
-  EXPECT_THAT(refused("--model rgat"), HasSubstr("it is an --encoder of --task link"));
   EXPECT_THAT(refused("--model gat --heads 0"), HasSubstr("'0' is not a number of heads from 1 to 64"));
   for (const char* const road : {"", " --dry-run --layout absent", " --road partitioned", " --workers 2"}) {
     EXPECT_THAT(refused(std::string("--model gat --heads 5 --hidden 24 --fanout 5,5") + road),

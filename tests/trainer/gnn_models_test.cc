@@ -16,6 +16,7 @@
 #include "matrix.h"
 #include "node_model.h"
 #include "plain_gnn.h"
+#include "plain_relations.h"
 #include "random_block.h"
 #include "slope.h"
 #include "support/repetitions.h"
@@ -202,58 +203,6 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
   }
 }
 
-// R-GCN as plain Torch: of each node and basis the mean over its edges of a coefficient times a row.
-torch::Tensor PlainRgcn(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds, int64_t bases,
-                        const std::vector<std::vector<torch::Tensor>>& layers) {
-  for (size_t l = 0; l < layers.size(); l++) {
-    std::vector<torch::Tensor> outputs;
-    for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
-      const uint32_t first = block.indptr[v], last = block.indptr[v + 1];
-      torch::Tensor gathered = torch::zeros({bases, h.size(1)}, torch::kDouble);
-      for (uint32_t e = first; e < last; e++) {
-        const torch::Tensor counts = layers[l][1][kinds[block.edge_ids[e]]];
-        gathered = gathered + torch::outer(counts, h[block.indices[e]]) / static_cast<double>(last - first);
-      }
-      outputs.push_back(torch::cat({h[v], gathered.flatten()}).matmul(layers[l][0]) + layers[l][2]);
-    }
-    h = torch::stack(outputs);
-    if (l + 1 < layers.size()) h = h.relu();
-  }
-  return h;
-}
-
-// R-GAT as plain Torch: attention over a node's edges, whose messages are sums of bases by kind, and the node itself, whose
-// kind is the last.
-torch::Tensor PlainRgat(const Block& block, torch::Tensor h, std::span<const uint32_t> kinds, int64_t heads,
-                        const std::vector<std::vector<torch::Tensor>>& layers) {
-  for (size_t l = 0; l < layers.size(); l++) {
-    const bool last = l + 1 == layers.size();
-    const torch::Tensor &left = layers[l][1], &right = layers[l][2], &counts = layers[l][3];
-    const int64_t bases = counts.size(1);
-    const torch::Tensor z = h.matmul(layers[l][0]).view({h.size(0), bases, heads, -1});
-    std::vector<torch::Tensor> outputs;
-    for (uint32_t v = 0; v < block.hop_offsets[layers.size() - 1 - l]; v++) {
-      std::vector<torch::Tensor> messages, scores;
-      const auto listen = [&](uint32_t u, int64_t kind) {
-        const torch::Tensor of_kind = counts[kind].view({bases, 1, 1});
-        messages.push_back((of_kind * z[u]).sum(0));
-        scores.push_back(torch::leaky_relu(
-            ((of_kind * z[v]).sum(0) * left).sum(1) + (messages.back() * right).sum(1), 0.2));
-      };
-      for (uint32_t e = block.indptr[v]; e < block.indptr[v + 1]; e++) {
-        listen(block.indices[e], kinds[block.edge_ids[e]]);
-      }
-      listen(v, counts.size(0) - 1);
-      const torch::Tensor shares = torch::stack(scores).softmax(0).unsqueeze(2);
-      const torch::Tensor sum = (shares * torch::stack(messages)).sum(0);
-      outputs.push_back((last ? sum.mean(0) : sum.flatten()) + layers[l][4]);
-    }
-    h = torch::stack(outputs);
-    if (!last) h = torch::elu(h);
-  }
-  return h;
-}
-
 // Models that tell relations apart.
 class KindedModels : public testing::TestWithParam<GnnKind> {};
 INSTANTIATE_TEST_SUITE_P(Models, KindedModels, testing::Values(GnnKind::kRgcn, GnnKind::kRgat),
@@ -265,6 +214,7 @@ TEST_P(KindedModels, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOf
   Rng rng(21);
   std::vector<uint32_t> kinds(GnnProblem::kEdges);
   for (uint32_t& kind : kinds) kind = static_cast<uint32_t>(rng.Below(kKinds));
+  const auto shared_kinds = std::make_shared<const std::vector<uint32_t>>(kinds);
   SetBlasThreads(1);
   for (const std::vector<uint32_t>& hops :
        {std::vector<uint32_t>{9, 40}, std::vector<uint32_t>{9, 40, 150}, std::vector<uint32_t>{700, 1500}}) {
@@ -279,27 +229,13 @@ TEST_P(KindedModels, AgreesWithPlainTorchInOutputsAndEveryGradientForAnyNumberOf
                                            .widths = widths,
                                            .learning_rate = 0.01,
                                            .seed = 3,
-                                           .kinds = std::make_shared<const std::vector<uint32_t>>(kinds),
-                                           .kind_count = kKinds,
+                                           .inputs = {.kind_count = kKinds, .kinds = shared_kinds},
                                            .threads = threads,
                                            .input_gradients = true,
                                            .split_products = true})
                               .value();
-      std::vector<std::vector<torch::Tensor>> parameters;
-      const auto spans = layers->Parameters();
-      for (size_t l = 0, p = 0; l + 1 < widths.size(); l++) {
-        const int64_t out = widths[l + 1];
-        const int64_t head = l + 2 == widths.size() ? out : out / kHeads;
-        const auto take = [&](std::vector<int64_t> shape) {
-          return DoubleTensor(spans[p++]).view(shape).clone().requires_grad_();
-        };
-        if (attends) {
-          parameters.push_back({take({widths[l], kBases * kHeads * head}), take({kHeads, head}),
-                                take({kHeads, head}), take({kKinds + 1, kBases}), take({out})});
-        } else {
-          parameters.push_back({take({-1, out}), take({kKinds, kBases}), take({out})});
-        }
-      }
+      const auto parameters =
+          PlainKindedParameters(attends, kHeads, kBases, kKinds, layers->Parameters(), widths);
       const torch::Tensor rows = DoubleTensor(problem.values).view({-1, kIn}).clone().requires_grad_();
       const std::vector<int64_t> slots(problem.slots.begin(), problem.slots.end());
       const torch::Tensor sources = rows.index_select(0, torch::tensor(slots, torch::kLong));
@@ -659,7 +595,7 @@ TEST(EdgeWeights, TellWhichNeighborsCount) {
 TEST(ModelSpec, RefusesWhatDoesNotFit) {
   FakeRoad road{FakeRoadOptions{}};
   EXPECT_THAT(Train(road, {.spec = {.model = GnnKind::kRgcn}}, {}).status(),
-              IsStatus(Code::kUsage, HasSubstr("training on nodes knows of none")));
+              IsStatus(Code::kUsage, HasSubstr("has been told of none")));
   EXPECT_THAT(GnnLayers::Make({.spec = {.model = GnnKind::kRgcn}, .widths = {3, 4}}).status(),
               IsStatus(Code::kInternal, HasSubstr("relations")));
   EXPECT_THAT(CheckModel({.model = GnnKind::kRgcn, .bases = 0}, 1, 24),

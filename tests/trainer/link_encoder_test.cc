@@ -14,6 +14,7 @@
 #include "link_task.h"
 #include "quarry/base/random.h"
 #include "quarry/import/import.h"
+#include "quarry/trainer/link_features.h"
 #include "quarry/trainer/link_train.h"
 #include "support/array_files.h"
 #include "support/status_matchers.h"
@@ -382,6 +383,97 @@ TEST(LinkEncoder, TellsRelationsApart) {
   EXPECT_GT(mrr({.model = GnnKind::kRgcn, .bases = 4}), 1.1 * mrr({.model = GnnKind::kGcn}));
   EXPECT_GT(mrr({.model = GnnKind::kRgat, .heads = 2, .bases = 4}),
             1.1 * mrr({.model = GnnKind::kGat, .heads = 2}));
+}
+
+// The groups, with features that tell a node's; the last member of each has no edge to train on, and all to be tested.
+LinkData FeaturedGroups() {
+  const LinkData groups = Groups();
+  LinkData data;
+  data.node_count = groups.node_count;
+  for (const auto* edges : {&groups.train, &groups.test}) {
+    for (const Triple& edge : *edges) {
+      const bool is_new = edge.head % 8 == 7 || edge.tail % 8 == 7;
+      (is_new ? data.test : data.train).push_back(edge);
+    }
+  }
+  Rng rng(kEncoderSeed);
+  for (NodeId node = 0; node < data.node_count; node++) {
+    for (uint32_t c = 0; c < 24; c++) {
+      data.features.push_back(static_cast<float>(rng.Unit() - 0.5) + (c == node / 8 ? 1.0F : 0.0F));
+    }
+  }
+  return data;
+}
+
+LinkTrainOptions FeatureOptions(const ModelSpec& encoder) {
+  LinkTrainOptions options = EncoderOptions({5});
+  options.encoder = encoder;
+  options.encoder_learning_rate = 0.01F;
+  options.spec.decoder = DecoderKind::kDot;
+  options.spec.dim = 16;
+  options.epochs = 30;
+  options.feature_dim = 24;
+  return options;
+}
+
+TEST_P(LinkEncodersTest, FeaturesTellOfNodesThatNoEdgeDoes) {
+  SCOPED_TRACE(fmt::format("seed {}", kEncoderSeed));
+  LinkData data = FeaturedGroups();
+  LinkTrainOptions options = FeatureOptions(GetParam());
+  const double by_features = Follow(data, options).summary.test->filtered.mrr;
+  options.feature_dim = 0;
+  data.features.clear();
+  const double by_vectors = Follow(data, options).summary.test->filtered.mrr;
+  RecordProperty("by_features", std::to_string(by_features));
+  RecordProperty("by_vectors", std::to_string(by_vectors));
+  constexpr double kChance = 0.036;
+  EXPECT_GT(by_features, 3 * kChance);
+  EXPECT_GT(by_features, 1.5 * by_vectors);
+}
+
+// Decoders that have vectors of relations learn these beside.
+TEST(LinkEncoder, FeaturesAreTrainedOnToTheSameBitsForAnyNumberOfWorkersAndThreads) {
+  LinkData data = FeaturedGroups();
+  LinkTrainOptions options = FeatureOptions({});
+  options.spec.decoder = DecoderKind::kDistMult;
+  options.epochs = 3;
+  options.mode = AsyncMode::kSync;
+  const Course sync = Follow(data, options);
+  EXPECT_LT(sync.losses.back(), sync.losses.front());
+  options.mode = AsyncMode::kOac;
+  options.workers = 4;
+  options.compute_threads = 3;
+  const Course course = Follow(data, options);
+  EXPECT_EQ(course.losses, sync.losses);
+  EXPECT_EQ(course.summary.test->raw.mrr, sync.summary.test->raw.mrr);
+  // What is tested is then what the best epoch has learned.
+  data.valid = data.test;
+  options.patience = 100;
+  options.epochs = 8;
+  const Course kept = Follow(data, options);
+  EXPECT_EQ(kept.summary.test->filtered.mrr, *std::ranges::max_element(kept.mrrs));
+}
+
+TEST(LinkEncoder, FeaturesThatDoNotFitAreRefused) {
+  LinkData data = FeaturedGroups();
+  LinkTrainOptions options = FeatureOptions({});
+  MemoryBudget small(64 * kKiB);
+  EXPECT_THAT(TrainLinks(data, options, small), IsStatus(Code::kOutOfBudget));
+  const LinkFeatures source{.table = "rows",
+                            .read = [&](std::span<const NodeId> nodes, std::span<float> rows) {
+                              for (size_t i = 0; i < rows.size(); i++) {
+                                rows[i] = nodes.front() * 24 + i == 24 * 100 + 3 ? NAN : 0.5F;
+                              }
+                              return Status::Ok();
+                            }};
+  EXPECT_THAT(LoadFeatures(source, options, small, data),
+              IsStatus(Code::kInvalidArgument, HasSubstr("\"rows\", row 100, column 3 is nan")));
+  MemoryBudget none(kKiB);
+  EXPECT_THAT(LoadFeatures(source, options, none, data), IsStatus(Code::kOutOfBudget));
+  data.features.resize(25);
+  EXPECT_THAT(TrainLinks(data, options, Plenty()), IsStatus(Code::kInvalidArgument, HasSubstr("25 numbers")));
+  options.encoder_fanouts.clear();
+  EXPECT_THAT(CheckLinkTrainOptions(options), IsStatus(Code::kUsage, HasSubstr("given to an encoder")));
 }
 
 TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {

@@ -247,12 +247,12 @@ TEST_F(LinkRunTest, ValidationsAreCountedOverStops) {
   EXPECT_EQ(summary->epochs, 4u);
   EXPECT_TRUE(course.epochs().at(1).best);
   EXPECT_FALSE(course.epochs().at(4).best);
-  // One that has ended goes on from the best epoch, and ends again.
+  // One that has ended knows it, and trains nothing again.
   const auto again = Train(train, options, &course);
   ASSERT_OK(again);
   EXPECT_EQ(again->epochs, 4u);
   EXPECT_EQ(again->kept_epoch, 1u);
-  EXPECT_EQ(again->edges, 3 * data_.train.size());
+  EXPECT_EQ(again->edges, 0u);
   EXPECT_EQ(again->test->filtered.mrr, summary->test->filtered.mrr);
 }
 
@@ -280,6 +280,22 @@ TEST_F(LinkRunTest, WithPatienceTheBestEpochIsKept) {
     ASSERT_OK(ended);
     EXPECT_EQ(ended->test->raw.mrr, summary->test->raw.mrr);
     ExpectSameBlocks(rows, Rows("plain"));
+
+    // What was no better is not trained again; more patience goes on, from the best epoch.
+    const auto again = Train(train, {.name = "best", .start = Start::kResume});
+    ASSERT_OK(again);
+    EXPECT_TRUE(again->stopped_early);
+    EXPECT_EQ(again->edges, 0u);
+    EXPECT_EQ(again->epochs, summary->epochs);
+    EXPECT_EQ(again->kept_epoch, summary->kept_epoch);
+    EXPECT_EQ(again->test->raw.mrr, summary->test->raw.mrr);
+    ExpectSameBlocks(Rows("best"), rows);
+    LinkTrainOptions patient = train;
+    patient.patience += 2;
+    const auto more = Train(patient, {.name = "best", .start = Start::kResume});
+    ASSERT_OK(more);
+    EXPECT_GE(more->epochs, summary->kept_epoch + patient.patience);
+    EXPECT_GT(more->edges, 0u);
 
     LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite, .checkpoint_every = 6};
     RunCourse course;

@@ -68,6 +68,9 @@ struct LinkPlace {
   // About the epochs before:
   double best_mrr = -1;
   uint32_t validations_since_best = 0;
+  // Of a training with patience that has ended: the validations behind this place, which were no better, so that one that
+  // goes on need not train for them again.
+  uint32_t validations_behind = 0;
 };
 
 // The part of a checkpoint beside the vectors.
@@ -126,6 +129,10 @@ class LinkRun {
   // after a Run of the pipeline. On an error the checkpoint before stands, except that a commit which failed
   // on disk may have happened.
   Status Checkpoint(LinkState state);
+
+  // Writes down that the training which left the last checkpoint as its best has ended behind so many validations. As
+  // Checkpoint. REQUIRES: nothing was written since that checkpoint.
+  Status MarkEnded(uint32_t validations);
 
   // Gives up what was written since the last checkpoint: the tables, and the road, are opened anew as it left them, and
   // references to the former end. Arguments as of Open. Its errors; after one, the run is good for nothing.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,8 @@ struct LinkTrainOptions {
   ModelSpec encoder;
   std::vector<uint32_t> encoder_fanouts;
   float encoder_learning_rate = 0.001F;  // Adam's rate for the encoder's weights
+  // Columns of the features (LinkData::features) that the encoder is given in the place of learned vectors; 0: vectors.
+  uint32_t feature_dim = 0;
   uint32_t batch_edges = 1000;
   uint32_t chunk_edges = 500;  // edges that share negatives
   uint32_t negatives = 500;    // negatives of a chunk, for each side
@@ -83,6 +86,8 @@ struct LinkData {
   uint64_t relation_count = 1;         // 1 where edges have no type
   HeldOutShares held_out;              // shares taken from the training edges
   MemoryBudget::Reservation reserved;  // for the edges
+  std::vector<float> features;  // [node_count, feature_dim]: link_features.h; empty: vectors are learned
+  MemoryBudget::Reservation features_reserved;
 
   uint64_t train_count() const { return train.empty() ? parted_edges : train.size(); }
 };
@@ -172,15 +177,19 @@ using EmbeddingTableFactory =
 
 // Trains, and ranks validation and test edges. Tables come from `make_table`, which accounts for their
 // memory; without one they lie in memory, within the budget. kUsage as CheckLinkTrainOptions; kOutOfBudget;
-// kInvalidArgument when the loss is not a number; errors of the tables; kCancelled from the callbacks.
+// kInvalidArgument when the loss is not a number; errors of the tables; kCancelled from the callbacks. Features take the
+// place of the table of nodes.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks = {},
                                     const EmbeddingTableFactory& make_table = {});
 
 // The same in the tables of a run (whose memory is already reserved), from its place on, with its checkpoints
 // and one more at the end of training. With patience a checkpoint comes behind each epoch that is the best so far, and
-// none behind others once there is one: so the run ends with the best epoch's, and goes on from there. A checkpoint stands whatever happens later. kUsage when the run is
-// beyond options.epochs. REQUIRES: `run` was opened with this data and these options.
+// none behind others once there is one: so the run ends with the best epoch's, and goes on from there. How many validations
+// behind it were no better stands in it then: what is known to be worse is not trained again, but on the way to more
+// epochs, or with more patience. A checkpoint stands whatever happens later. kUsage when the run is
+// beyond options.epochs, and for features, which no checkpoint has. REQUIRES: `run` was opened with this data and these
+// options.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run);
 

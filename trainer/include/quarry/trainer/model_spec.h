@@ -18,7 +18,7 @@ enum class GnnKind : uint8_t {
   kGcn,   // Kipf, Welling 2017
   kGat,   // Velickovic et al. 2018
   kGin,   // Xu, Hu, Leskovec, Jegelka 2019
-  // Encoders of link prediction over edges with relations:
+  // Over edges with relations:
   kRgcn,  // Schlichtkrull et al. 2018
   kRgat,  // Busbridge et al. 2019
 };
@@ -73,8 +73,10 @@ struct ModelSpec {
   bool needs_weights() const { return edge_weights == EdgeWeights::kOn; }
   // Whether rows are summed by weights of the block's messages (message_weights.h).
   bool weighs_messages() const { return needs_degrees() || needs_weights(); }
-  // Whether it must know the relation of every edge.
+  // Whether it must know the relation of every edge (TrainOptions::inputs).
   bool needs_relations() const { return model == GnnKind::kRgcn || model == GnnKind::kRgat; }
+  // Whether batches must say which edges they have.
+  bool looks_at_edges() const { return needs_weights() || needs_relations(); }
   // Whether attention has heads.
   bool has_heads() const { return model == GnnKind::kGat || model == GnnKind::kRgat; }
   bool operator==(const ModelSpec&) const = default;

@@ -25,6 +25,7 @@
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/communicator.h"
 #include "quarry/trainer/learning_schedule.h"
+#include "quarry/trainer/model_inputs.h"
 #include "quarry/trainer/model_spec.h"
 #include "quarry/trainer/node_task.h"
 
@@ -53,6 +54,7 @@ struct TrainOptions {
   std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
   // What each edge weighs, in the order of the edge ids that batches then have; of a spec that needs weights.
   std::shared_ptr<const std::span<const float>> weights = nullptr;
+  ModelInputs inputs = {};  // of a spec that needs relations
   NodeTask task = NodeTask::kClasses;
   std::shared_ptr<TargetRows> targets = nullptr;  // of the other tasks
   RegressionLoss regression_loss = RegressionLoss::kMse;

@@ -1,0 +1,84 @@
+#include "train_types.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "quarry/sampling/sampler.h"
+#include "quarry/storage/relation_scan.h"
+
+namespace quarry::cli {
+
+Status AskByType(const Manifest& manifest, const ModelSpec& model, std::vector<uint32_t> fanouts,
+                 RoadSpec& road) {
+  if (!model.needs_relations() || manifest.edge_types.empty()) return Status::Ok();
+  std::vector<uint32_t> types_into(manifest.node_types.size());
+  for (const EdgeTypeRecord& type : manifest.edge_types) types_into[type.destination]++;
+  const uint32_t most = *std::ranges::max_element(types_into);
+  road.edge_ids = false;  // types are told without
+  road.fanouts.clear();
+  road.relation_fanouts.clear();
+  for (const uint32_t fanout : fanouts) {
+    if (uint64_t{fanout} * most > NeighborSampler::kTypedFanoutMax) {
+      return MakeStatus(
+          Code::kUsage,
+          "--fanout {} is drawn by edges of each type, of which {} lead into one type of nodes, and "
+          "a node draws at most {} in a hop: give {} or less",
+          fanout, most, NeighborSampler::kTypedFanoutMax, NeighborSampler::kTypedFanoutMax / most);
+    }
+    road.fanouts.push_back(fanout * most);
+    road.relation_fanouts.insert(road.relation_fanouts.end(), manifest.edge_types.size(), fanout);
+  }
+  return Status::Ok();
+}
+
+Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& train) {
+  if (!train.spec.needs_relations()) return Status::Ok();
+  const auto columns = [&](const std::string& name) {
+    const TableRecord* const table = name.empty() ? nullptr : manifest.FindTable(name);
+    return table == nullptr ? 0 : static_cast<uint32_t>(table->dim);
+  };
+  train.inputs = {};
+  if (!manifest.edge_types.empty()) {
+    train.inputs.kind_count = static_cast<uint32_t>(manifest.edge_types.size());
+    for (const NodeTypeRecord& type : manifest.node_types) {
+      train.inputs.types.push_back(
+          {.name = type.name, .first = static_cast<NodeId>(type.first), .dim = columns(type.feature_table)});
+    }
+    return Status::Ok();
+  }
+  const TopologyRecord* const graph = manifest.FindTopology(road.topology);
+  if (graph == nullptr || graph->relation_count < 2) {
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "--model {} tells relations of edges apart, and those of this database have one: import a "
+        "file of edges for each relation (edges_NAME.npy) or a folder with types, or take another "
+        "model",
+        quarry::NameOf(train.spec.model));
+  }
+  train.inputs.kind_count = static_cast<uint32_t>(graph->relation_count);
+  train.inputs.types.push_back({.dim = columns(road.feature_table)});
+  return Status::Ok();
+}
+
+Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train) {
+  if (!train.spec.needs_relations() || !road.relation_fanouts.empty()) return Status::Ok();
+  struct Loaded {
+    MemoryBudget::Reservation bytes;
+    std::vector<uint32_t> kinds;
+  };
+  Store& store = database.store();
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord* const record = manifest->FindTopology(road.topology);
+  if (record == nullptr) return store.OpenTopology(road.topology).status();
+  const auto loaded = std::make_shared<Loaded>();
+  QUARRY_TRY(loaded->bytes,
+             database.budget().Reserve(record->edge_count * sizeof(uint32_t), "the relations of edges"));
+  QUARRY_TRY(RelationScan scan, RelationScan::Open(store, database.budget(), *record));
+  loaded->kinds.resize(record->edge_count);
+  QUARRY_RETURN_IF_ERROR(scan.Read(loaded->kinds));
+  train.inputs.kinds = {loaded, &loaded->kinds};
+  return Status::Ok();
+}
+
+}  // namespace quarry::cli

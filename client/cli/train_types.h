@@ -1,0 +1,27 @@
+// What training on nodes takes of a graph's types and relations, for models that tell them apart: fanouts by type of edges,
+// rows by type of nodes, the relation of each edge. They do nothing for other models.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "quarry/database.h"
+#include "quarry/format/manifest.h"
+#include "quarry/format/road_spec.h"
+#include "quarry/trainer/train.h"
+
+namespace quarry::cli {
+
+// Of a graph with types, has a node draw so many neighbors a hop by edges of each type; batches then say their types, and
+// have rows of every table. kUsage where that is more than a node can draw.
+Status AskByType(const Manifest& manifest, const ModelSpec& model, std::vector<uint32_t> fanouts,
+                 RoadSpec& road);
+
+// Tells the model which rows it is given, and of how many kinds edges are. kInvalidArgument where edges have one relation.
+Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& train);
+
+// Loads the relation of each edge where batches do not say it: 4 bytes an edge of the database's budget. Whoever has the
+// database lets go of them before it. kOutOfBudget, kCorruption.
+Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train);
+
+}  // namespace quarry::cli
