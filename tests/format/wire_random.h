@@ -195,6 +195,7 @@ class RandomMessage {
     m.remove = Flip();
     m.weighted = !m.remove && Flip();
     m.removed_nodes = Below(20);
+    m.relation = static_cast<uint32_t>(Below(5));
     m.block = SomeBulk(m.edges * m.edge_bytes() + m.removed_nodes * sizeof(NodeId));
   }
   void Fill(SaveTraining& m) {
