@@ -22,7 +22,8 @@ LinkCounts CountsOf(const Manifest& manifest);
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count);
 EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relation_count);
 
-// Both tables, in memory.
+// A table in memory, and both of them.
+uint64_t TableBytes(const EmbeddingSpec& spec);
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 // A copy of the nodes' vectors in memory, which training with patience keeps of the best epoch where it has no
 // checkpoints; 0 without.

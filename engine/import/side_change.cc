@@ -133,8 +133,8 @@ class SideChange {
     return at;
   }
 
-  // The keys of one pair of nodes and one relation, which come next. Reverses come behind the edges that were given, and count where there
-  // are none of those.
+  // The keys of one pair of nodes and one relation, which come next. Reverses come behind the edges that were given, and
+  // count where there are none of those.
   Result<PairChange> TakePair(ChangeKeys& keys) {
     QUARRY_TRY(const ChangeKey* first, keys.Look());
     const ChangeKey pair = *first;
