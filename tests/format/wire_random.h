@@ -271,7 +271,7 @@ class RandomMessage {
   }
   void Fill(BuildPartitioning& m) {
     m = {.name = Name(), .topology = Name(), .table = Name(), .rows = Flip()};
-    m.method = OneOf(PartitionMethod::kRandom);
+    m.method = OneOf(PartitionMethod::kKept);
     m.parts = Any32();
     m.chunk_share = static_cast<double>(1 + Below(1000)) / 1000;
     m.training_first = Flip();

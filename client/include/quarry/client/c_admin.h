@@ -68,7 +68,7 @@ struct quarry_partitioning_options {
   const char* name;         /* null: "default" */
   const char* topology;     /* null: "graph" */
   const char* table;        /* whose rows parts have; null: "feature", where there is one */
-  const char* method;       /* null: "grem"; "bgl", "metis", "random" */
+  const char* method;       /* null: "grem"; "bgl", "metis", "random", "kept" (the parts of the one of the name) */
   uint32_t parts;           /* 0: as many as the device reads well, by the graph's size */
   int training_first;       /* training nodes get parts of their own, which stay in memory */
   double chunk_share;       /* of grem: of the edges, in memory at once; 0: a tenth */
