@@ -404,12 +404,13 @@ TEST_F(GrownRelations, ANodeOfATypeThatIsRemovedLosesItsRow) {
 
 TEST_F(GrownRelations, RefusesEdgesThatTheRelationDoesNotHave) {
   ASSERT_NO_FATAL_FAILURE(Make({.typed = true}, 7));
-  const auto change = GraphChange::Create(*store_, budget_, {.memory_bytes = kGraphChangeBytesMin});
-  ASSERT_OK(change);
+  const auto begin = [&] {
+    return GraphChange::Create(*store_, budget_, {.memory_bytes = kGraphChangeBytesMin}).value();
+  };
   const auto refused = [&](Edge edge, uint32_t relation) {
-    const Status status = (*change)->Add(std::vector<Edge>{edge}, {}, relation);
+    const Status status = begin()->Add(std::vector<Edge>{edge}, {}, relation);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    return status.message();
+    return std::string(status.message());
   };
   EXPECT_THAT(refused({0, 1}, 0), HasSubstr("its destination 1 is of type \"author\"; author:writes:paper leads "
                                             "to \"paper\""));
@@ -417,11 +418,13 @@ TEST_F(GrownRelations, RefusesEdgesThatTheRelationDoesNotHave) {
   EXPECT_THAT(refused({0, 115}, 0), HasSubstr("115 is out of range; there are 115 nodes"));
   EXPECT_THAT(refused({0, 60}, 4), HasSubstr("relation 4: topology \"graph\" has 4"));
   // A file counts the nodes of each type from 0.
-  VectorEdgeReader beyond({{0, 5}});
-  EXPECT_THAT((*change)->AddAll(beyond, 2).message(), HasSubstr("node id 5 is out of range; there are 5 nodes"));
-  VectorEdgeReader venue({{69, 4}});
-  ASSERT_OK((*change)->AddAll(venue, 2));
-  ASSERT_OK((*change)->Commit());
+  VectorEdgeReader beyond(std::vector<Edge>{{0, 5}}), venue(std::vector<Edge>{{69, 4}});
+  EXPECT_THAT(begin()->AddAll(beyond, 2).message(), HasSubstr("node id 5 is out of range; there are 5 nodes"));
+  {
+    const std::unique_ptr<GraphChange> change = begin();
+    ASSERT_OK(change->AddAll(venue, 2));
+    ASSERT_OK(change->Commit());
+  }
   model_.push_back({.tail = 114, .relation = 2, .head = 109});
   std::ranges::sort(model_, {}, [&](const Stored& edge) { return Place(edge); });
   ASSERT_NO_FATAL_FAILURE(Check());
