@@ -14,6 +14,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
+#include "quarry/storage/topology_run.h"
 #include "remote_states.h"
 #include "server_address.h"
 #include "train_link.h"
@@ -82,9 +83,10 @@ class ServerEdges {
   ServerEdges(const LinkArguments& arguments, MemoryBudget& budget, std::unique_ptr<client::Store> session)
       : arguments_(arguments), budget_(budget), session_(std::move(session)) {}
 
+  // Rows that were put change no edges.
   Result<bool> IsNewer() {
-    QUARRY_TRY(const uint64_t timestamp, LastCommit());
-    return timestamp > seen_;
+    QUARRY_TRY(const Manifest now, ManifestOf(*session_, arguments_.path));
+    return StructureTimestamp(now) > seen_;
   }
 
   Result<LinkData> Load() {
