@@ -738,7 +738,8 @@ class Database:
         _quarry.drop_layout(self._store, name)
 
     def create_table(self, name: str, dim: int, dtype: str = "float32") -> Table:
-        """A new table with a row of `dim` zeros for each node, to be put to: db.create_table("age", 1, "float16")."""
+        """A new table with a row of `dim` zeros for each node, to be put to: db.create_table("age", 1, "float16"). Where nodes
+        have types, "venue.feature" is the table of those of the type venue, which has none yet."""
         types = {known: number for number, known in TYPE_NAMES.items()}
         if dtype not in types:
             raise UsageError(f"dtype {dtype!r}: one of {', '.join(types)}")
