@@ -61,9 +61,10 @@ Result<int64_t> NumberEdge(uint64_t node_count, uint64_t source, uint64_t destin
 PendingWrites::EdgeKey EdgeOfNumber(const TopologyRecord& graph, int64_t number) {
   const uint64_t equal_max = EqualEdgesMax(graph.node_count);
   const uint64_t ends = static_cast<uint64_t>(number) / equal_max;
-  return {.destination = ends % graph.node_count,
-          .source = ends / graph.node_count,
-          .relation = static_cast<uint32_t>(static_cast<uint64_t>(number) % equal_max % graph.relation_count)};
+  return {
+      .destination = ends % graph.node_count,
+      .source = ends / graph.node_count,
+      .relation = static_cast<uint32_t>(static_cast<uint64_t>(number) % equal_max % graph.relation_count)};
 }
 
 // Reads one list: a join asks for one for each of its rows.
@@ -249,12 +250,12 @@ class EdgesTable final : public Table {
     const std::shared_ptr<const Manifest> manifest = session_.manifest();
     const auto* const name = std::get_if<std::string>(&values[kType]);
     const std::optional<uint32_t> named =
-        name == nullptr ? std::nullopt
-                        : FindEdgeType(manifest->node_types, manifest->edge_types, *name);
+        name == nullptr ? std::nullopt : FindEdgeType(manifest->node_types, manifest->edge_types, *name);
     if (!named || (number && *number != int64_t{*named})) {
-      return MakeStatus(Code::kInvalidArgument,
-                        "edges: type is {}: table edge_types has those that there are, and relation is the type's",
-                        name == nullptr ? "no text" : "'" + *name + "'");
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "edges: type is {}: table edge_types has those that there are, and relation is the type's",
+          name == nullptr ? "no text" : "'" + *name + "'");
     }
     return *named;
   }

@@ -63,8 +63,8 @@ Status Session::CheckRemoved() {
              EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kNeighbors));
   std::unique_ptr<EdgeColumnReader> relations;
   if (topology->relation_count() > 1) {
-    QUARRY_TRY(relations, EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc,
-                                                 EdgeColumn::kRelations));
+    QUARRY_TRY(relations,
+               EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kRelations));
   }
   const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
   std::span<const uint32_t> list, kinds;

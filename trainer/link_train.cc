@@ -378,8 +378,9 @@ Result<LinkTrainSummary> TrainNewestLinks(const NewestLinks& source, const LinkT
                                           MemoryBudget& budget, const LinkTrainCallbacks& callbacks) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   if (options.patience > 0) {
-    return Status(Code::kUsage,
-                  "patience takes the best epoch by validation edges, which change where edges come: leave it out");
+    return Status(
+        Code::kUsage,
+        "patience takes the best epoch by validation edges, which change where edges come: leave it out");
   }
   LinkTrainSummary summary;
   GrowingTables tables;
@@ -391,7 +392,8 @@ Result<LinkTrainSummary> TrainNewestLinks(const NewestLinks& source, const LinkT
     QUARRY_RETURN_IF_ERROR(tables.Fit(options, counts, budget));
     QUARRY_TRY(const MemoryBudget::Reservation reserved,
                budget.Reserve(LinkWorkBytes(options, counts), "training on edges"));
-    LinkTrainer trainer(data, options, budget, callbacks, tables.nodes(), tables.relations(), nullptr, &state);
+    LinkTrainer trainer(data, options, budget, callbacks, tables.nodes(), tables.relations(), nullptr,
+                        &state);
     QUARRY_RETURN_IF_ERROR(trainer.Begin());
     QUARRY_RETURN_IF_ERROR(trainer.Train(summary, source.is_newer));
     if (!trainer.has_newer_data()) {

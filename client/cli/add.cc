@@ -100,10 +100,11 @@ Result<ChangeTypes> TypesOf(client::Store& store, const ChangeArguments& argumen
   if (!arguments.edges.empty() && topology != nullptr && topology->relation_count > 1) {
     QUARRY_TRY(const std::string folder, FolderOf(store));
     if (arguments.type.empty()) {
-      return MakeStatus(Code::kUsage,
-                        "{}: the edges of \"{}\" are of {} relations: say by --type which one (table \"relations\" "
-                        "of `quarry sql` lists them)",
-                        folder, topology->name, topology->relation_count);
+      return MakeStatus(
+          Code::kUsage,
+          "{}: the edges of \"{}\" are of {} relations: say by --type which one (table \"relations\" "
+          "of `quarry sql` lists them)",
+          folder, topology->name, topology->relation_count);
     }
     QUARRY_TRY(const std::optional<uint32_t> relation, FindRelation(store, manifest, arguments.type));
     if (!relation) {

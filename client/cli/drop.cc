@@ -74,7 +74,8 @@ struct CreateArguments {
 Status Create(CreateArguments& arguments) {
   QUARRY_TRY(arguments.table.element_type, ParseElementType(arguments.dtype));
   if (arguments.table.table.empty() == arguments.type.empty()) {
-    return Status(Code::kUsage, "give NAME, of a table with a row for each node, or --type, of one for a type's");
+    return Status(Code::kUsage,
+                  "give NAME, of a table with a row for each node, or --type, of one for a type's");
   }
   if (!arguments.type.empty()) arguments.table.table = FeatureTableOf(arguments.type);
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));

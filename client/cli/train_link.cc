@@ -17,32 +17,12 @@
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kSharedOptions[] = {"DB",
-                                               "--task",
-                                               "--epochs",
-                                               "--patience",
-                                               "--lr",
-                                               "--seed",
-                                               "--json",
-                                               "--batch-size",
-                                               "--memory",
-                                               "--threads",
-                                               "--ordered",
-                                               "--fanout",
-                                               "--run",
-                                               "--resume",
-                                               "--overwrite",
-                                               "--checkpoint-every",
-                                               "--trace",
-                                               "--inline",
-                                               "--newest",
-                                               "--road",
-                                               "--heads",
-                                               "--aggregator",
-                                               "--schedule",
-                                               "--schedule-epochs",
-                                               "--bases",
-                                               "--loss"};
+constexpr std::string_view kSharedOptions[] = {
+    "DB",       "--task",       "--epochs",    "--patience",         "--lr",       "--seed",
+    "--json",   "--batch-size", "--memory",    "--threads",          "--ordered",  "--fanout",
+    "--run",    "--resume",     "--overwrite", "--checkpoint-every", "--trace",    "--inline",
+    "--newest", "--road",       "--heads",     "--aggregator",       "--schedule", "--schedule-epochs",
+    "--bases",  "--loss"};
 // In help: the options of the road, which both tasks have.
 constexpr const char* kPartsGroup = "Part by part (--road partitioned)";
 
@@ -161,10 +141,11 @@ Status CheckNewest(const CLI::App& verb, const LinkArguments& arguments) {
   }
   for (const char* const option : {"--patience", "--checkpoint-every", "--resume", "--run", "--overwrite"}) {
     if (verb.count(option) == 0) continue;
-    return MakeStatus(Code::kUsage,
-                      "--newest trains on other edges from epoch to epoch, and {} is of runs whose edges stay: "
-                      "leave one of them out",
-                      option);
+    return MakeStatus(
+        Code::kUsage,
+        "--newest trains on other edges from epoch to epoch, and {} is of runs whose edges stay: "
+        "leave one of them out",
+        option);
   }
   return Status::Ok();
 }

@@ -33,7 +33,8 @@ struct LinkArguments {
   std::optional<GnnKind> encoder;
   std::string valid_share = "0", test_share = "0";
   bool save = false;
-  bool newest = false;  // --newest: each epoch trains on the edges that a server's database has when it begins
+  bool newest =
+      false;  // --newest: each epoch trains on the edges that a server's database has when it begins
   bool partitioned = false;
   std::string partitioning = "default";
   PartitionedRoadOptions road;

@@ -97,7 +97,8 @@ class ServerEdges {
       if (!std::exchange(checked_, true)) {
         // For a moment, so that a budget that is too small says what would do before anything is read.
         QUARRY_RETURN_IF_ERROR(
-            budget_.Reserve(LinkMemoryBytes(before, arguments_.train), "edges, batches and vectors").status());
+            budget_.Reserve(LinkMemoryBytes(before, arguments_.train), "edges, batches and vectors")
+                .status());
       }
       QUARRY_RETURN_IF_ERROR(ReadTopologies(before));
       // Nodes only come: those of the edges are there by now.

@@ -64,10 +64,11 @@ Status CheckChange(const Session& session, const wire::PutGraph& graph) {
                       session.path());
   }
   if (graph.relation > 0 && !session.has_relations()) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: the server is of a Quarry that changes no edges of several relations: stop it, and "
-                      "change the database in its folder",
-                      session.path());
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: the server is of a Quarry that changes no edges of several relations: stop it, and "
+        "change the database in its folder",
+        session.path());
   }
   if (!std::holds_alternative<std::vector<std::byte>>(graph.block)) return NotInMemory("edges");
   const bool fits = graph.edges <= UINT32_MAX && graph.removed_nodes <= UINT32_MAX;

@@ -109,7 +109,7 @@ class GraphChangeImpl final : public GraphChange {
   std::vector<uint128_t> keys_[2];
   uint64_t key_count_ = 0;  // of one side
   bool edges_added_ = false;
-  RowBitmap cleared_;  // nodes that are removed
+  RowBitmap cleared_;                // nodes that are removed
   std::vector<int64_t> type_edges_;  // by type of edges, how many more there are; empty: there are no types
   GraphChangeReport report_;
 };
@@ -198,9 +198,8 @@ Result<TopologyRun> GraphChangeImpl::WriteRun(const Topology& opened, const Topo
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
     std::unique_ptr<ExternalSorter<uint128_t>>& sorter = sorters_[static_cast<int>(side)];
     if (sorter == nullptr) continue;
-    QUARRY_TRY(const ListEdits edits,
-               EditsOf(store_.backend(), record_, opened, side, *sorter, options_.progress, report_,
-                       type_edges_));
+    QUARRY_TRY(const ListEdits edits, EditsOf(store_.backend(), record_, opened, side, *sorter,
+                                              options_.progress, report_, type_edges_));
     sorter.reset();
     report_.added = edits.places.size();
     report_.removed = edits.removed.size();
@@ -281,10 +280,11 @@ Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path, const 
 
 Status CheckNodesCanCome(const Manifest& manifest, const std::string& path) {
   if (manifest.node_types.empty()) return Status::Ok();
-  return MakeStatus(Code::kUnsupported,
-                    "{}: its nodes have types, which are ranges of ids, and so can only be imported whole: add "
-                    "edges between the nodes that there are",
-                    path);
+  return MakeStatus(
+      Code::kUnsupported,
+      "{}: its nodes have types, which are ranges of ids, and so can only be imported whole: add "
+      "edges between the nodes that there are",
+      path);
 }
 
 EdgeEnds EndsOf(const Manifest& manifest, std::string_view topology, uint32_t relation) {
@@ -331,8 +331,8 @@ Status GraphChange::TakeAll(EdgeReader& edges, uint32_t relation, const Take& ta
 Status GraphChange::CheckRelation(uint32_t relation) const {
   const uint64_t count = topology().relation_count;
   if (relation < count) return Status::Ok();
-  return MakeStatus(Code::kInvalidArgument, "relation {}: topology \"{}\" has {}", relation,
-                    topology().name, count);
+  return MakeStatus(Code::kInvalidArgument, "relation {}: topology \"{}\" has {}", relation, topology().name,
+                    count);
 }
 
 Status GraphChange::CheckEdges(std::span<const Edge> edges, uint32_t relation) const {

@@ -38,7 +38,8 @@ struct ChangeKey {
                        : uint64_t{neighbor} << kChangeRelationBits | relation;
   }
   uint128_t Packed(bool by_relation) const {
-    const uint128_t edge = uint128_t{list} << (32 + kChangeRelationBits) | Place(neighbor, relation, by_relation);
+    const uint128_t edge =
+        uint128_t{list} << (32 + kChangeRelationBits) | Place(neighbor, relation, by_relation);
     return edge << 34 | uint64_t{add} << 33 | uint64_t{reverse} << 32 | std::bit_cast<uint32_t>(weight);
   }
   static ChangeKey Of(uint128_t key, bool by_relation) {

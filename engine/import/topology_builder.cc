@@ -218,18 +218,18 @@ class Builder final : public TopologyBuilder {
                           .edge_count = edge_count};
     std::copy(database_id.begin(), database_id.end(), superblock.database_id.begin());
     QUARRY_TRY(const uint64_t file_bytes, writer->Finish(superblock));
-    return TopologyRecord{.generation = generation,
-                          .node_count = node_count,
-                          .edge_count = edge_count,
-                          .relation_count = options_.relation_count,
-                          .has_csr = options_.csr,
-                          // Lists of several relations may hold a neighbor once for each.
-                          .deduplicated =
-                              deduplicate_ && (options_.relation_count == 1 || options_.by_relation),
-                          .undirected = options_.undirected,
-                          .weighted = options_.weighted,
-                          .by_relation = options_.by_relation,
-                          .file_bytes = file_bytes};
+    return TopologyRecord{
+        .generation = generation,
+        .node_count = node_count,
+        .edge_count = edge_count,
+        .relation_count = options_.relation_count,
+        .has_csr = options_.csr,
+        // Lists of several relations may hold a neighbor once for each.
+        .deduplicated = deduplicate_ && (options_.relation_count == 1 || options_.by_relation),
+        .undirected = options_.undirected,
+        .weighted = options_.weighted,
+        .by_relation = options_.by_relation,
+        .file_bytes = file_bytes};
   }
 
  private:

@@ -332,7 +332,8 @@ Status PutTrainingFirst(Store& store, MemoryBudget& budget, Assignment& assignme
 Result<MemoryBudget::Reservation> ReadKept(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
                                            PartitionOptions& options, Assignment& kept) {
   if (spec.training_first) {
-    return Status(Code::kUsage, "training-first gives nodes other parts, and kept leaves them theirs: one of the two");
+    return Status(Code::kUsage,
+                  "training-first gives nodes other parts, and kept leaves them theirs: one of the two");
   }
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const PartitioningRecord* const record = manifest->FindPartitioning(spec.name);

@@ -152,10 +152,10 @@ Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::strin
   QUARRY_TRY(opened.data_, OpenParts(store, *record));
   const uint64_t parts = record->part_count, ids_bytes = record->node_count * sizeof(NodeId);
   constexpr uint64_t kIdsAtATime = 64 << 10;
-  QUARRY_TRY(opened.reservation_,
-             budget.Reserve(parts * parts * sizeof(BucketEntry) +
-                                CeilDiv(ids_bytes, kPageBytes) * sizeof(uint32_t) + kIdsAtATime * sizeof(NodeId),
-                            "the parts of a partitioning's nodes"));
+  QUARRY_TRY(opened.reservation_, budget.Reserve(parts * parts * sizeof(BucketEntry) +
+                                                     CeilDiv(ids_bytes, kPageBytes) * sizeof(uint32_t) +
+                                                     kIdsAtATime * sizeof(NodeId),
+                                                 "the parts of a partitioning's nodes"));
   QUARRY_TRY(opened.directory_, DirectoryIn(store.backend(), opened.data_, *record));
   QUARRY_TRY(opened.new_ids_, opened.Load(kNewIdsSection, ids_bytes));
   Assignment assignment{.parts = record->part_count, .part_of = {}};

@@ -43,9 +43,8 @@ Status CheckNewTable(Manifest& manifest, const wire::CreateTable& create, const 
                       "{}: a table \"{}\" of zeros would say something of each node: import it", path, known);
   }
   if (!TypeIn(create.table) || TypeOf(manifest, create.table) != nullptr) return Status::Ok();
-  return MakeStatus(
-      Code::kInvalidArgument, "{}: table \"{}\": {}", path, create.table,
-      ThereIsNo("type of nodes", *TypeIn(create.table), "types", manifest.node_types));
+  return MakeStatus(Code::kInvalidArgument, "{}: table \"{}\": {}", path, create.table,
+                    ThereIsNo("type of nodes", *TypeIn(create.table), "types", manifest.node_types));
 }
 
 Status WriteZeros(FeatureTableWriter& writer, const FeatureGeometry& geometry,

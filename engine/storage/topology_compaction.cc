@@ -226,7 +226,7 @@ class TopologyFold {
   Status Append(DataFileWriter& writer, const Part& part, std::span<const uint32_t> values) {
     if (values.empty()) return Status::Ok();
     QUARRY_RETURN_IF_ERROR(writer.Append(part.column == EdgeColumn::kRelations ? narrower_.Narrow(values)
-                                                                              : std::as_bytes(values)));
+                                                                               : std::as_bytes(values)));
     KillPoint("topology: part of the file written");
     values_ += values.size();
     if (!progress_) return Status::Ok();

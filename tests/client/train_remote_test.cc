@@ -303,7 +303,8 @@ TEST_F(TrainRemoteTest, NewestLinksAreThoseThatThereAre) {
   const Process server("serve linked --socket run/linked --memory 512MiB", root_);
   ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/linked"); }));
   const std::string train =
-      "train unix:run/linked --task link --dim 4 --negatives 10 --batch-size 5000 --chunk 5000 --valid-every 0 "
+      "train unix:run/linked --task link --dim 4 --negatives 10 --batch-size 5000 --chunk 5000 --valid-every "
+      "0 "
       "--valid-share 1% --test-share 1% --json --newest ";
   const Process trainer(train + "--epochs 1000000", root_, {TemporaryFolders()});
   const auto edges_of_last_epoch = [&] {

@@ -105,8 +105,8 @@ TEST(PartitionerTest, NewNodesGoByGremsRuleAndOthersKeepTheirParts) {
     Rng rng(seed);
     const uint64_t before = rng.Below(200), node_count = before + rng.Below(100);
     const auto parts = static_cast<uint32_t>(1 + rng.Below(9));
-    const std::vector<NodePair> pairs = node_count == 0 ? std::vector<NodePair>()
-                                                        : RandomPairs(node_count, rng.Below(900), seed);
+    const std::vector<NodePair> pairs =
+        node_count == 0 ? std::vector<NodePair>() : RandomPairs(node_count, rng.Below(900), seed);
     std::vector<uint32_t> kept;
     for (uint64_t node = 0; node < before; ++node) kept.push_back(static_cast<uint32_t>(node % parts));
     PartitionRig rig;

@@ -74,7 +74,8 @@ std::vector<std::pair<std::vector<NodeId>, std::vector<std::byte>>> BatchesOf(St
     batches.back().first.assign(view.nodes.begin(), view.nodes.end());
     for (size_t v = 0; v < view.nodes.size(); ++v) {
       const std::byte* const row = view.features.Row(v);
-      batches.back().second.insert(batches.back().second.end(), row, row + RowBytes(ElementType::kFloat32, 128));
+      batches.back().second.insert(batches.back().second.end(), row,
+                                   row + RowBytes(ElementType::kFloat32, 128));
     }
   }
 }
@@ -83,8 +84,8 @@ TEST(MendKillsTest, AMendMayDieAtAnyOperation) {
   const TinyGraph graph = {.nodes = 4000};
   const TinyDatabase database(graph, access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir());
   const std::string path = database.path();
-  const LayoutSpec spec = {
-      .road = {.fanouts = {3, 2}, .batch_size = 96, .cache_bytes = 500 * 512, .seed = 5}, .threads = 1};
+  const LayoutSpec spec = {.road = {.fanouts = {3, 2}, .batch_size = 96, .cache_bytes = 500 * 512, .seed = 5},
+                           .threads = 1};
   const auto backend = MakeDefaultBackend();
   MemoryBudget budget(kGiB);
   {
@@ -107,7 +108,8 @@ TEST(MendKillsTest, AMendMayDieAtAnyOperation) {
       auto change = GraphChange::Create(**store, budget, {.memory_bytes = kGraphChangeBytesMin});
       ASSERT_OK(change);
       std::vector<Edge> edges;  // into a list that few others draw from
-      for (uint64_t source = 1000 * round; source < 1000 * round + 40; ++source) edges.push_back({source, 3990});
+      for (uint64_t source = 1000 * round; source < 1000 * round + 40; ++source)
+        edges.push_back({source, 3990});
       ASSERT_OK((*change)->Add(edges));
       ASSERT_OK((*change)->Commit());
     }

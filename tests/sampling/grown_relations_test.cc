@@ -42,7 +42,8 @@ struct RelationShape {
   const char* name;
   uint32_t destination;
 };
-constexpr RelationShape kRelations[] = {{0, "writes", 1}, {1, "cites", 1}, {1, "appears", 2}, {0, "knows", 0}};
+constexpr RelationShape kRelations[] = {
+    {0, "writes", 1}, {1, "cites", 1}, {1, "appears", 2}, {0, "knows", 0}};
 constexpr uint32_t kRelationCount = std::size(kRelations);
 
 struct Kind {
@@ -68,7 +69,8 @@ class GrownRelations : public testing::Test {
   // The node ids of a relation's ends.
   EdgeEnds Ends(uint32_t relation) const {
     if (!kind_.typed) return {.source_count = kNodes, .destination_count = kNodes};
-    const TypeShape &from = kTypes[kRelations[relation].source], &to = kTypes[kRelations[relation].destination];
+    const TypeShape &from = kTypes[kRelations[relation].source],
+                    &to = kTypes[kRelations[relation].destination];
     return {.source_first = from.first,
             .source_count = from.count,
             .destination_first = to.first,
@@ -81,7 +83,8 @@ class GrownRelations : public testing::Test {
       const EdgeEnds ends = Ends(relation);
       // A few nodes have most of them.
       const auto node = [&](uint64_t first, uint64_t nodes) {
-        return static_cast<NodeId>(first + rng_.Below(rng_.Below(2) == 0 ? std::min<uint64_t>(nodes, 4) : nodes));
+        return static_cast<NodeId>(first +
+                                   rng_.Below(rng_.Below(2) == 0 ? std::min<uint64_t>(nodes, 4) : nodes));
       };
       Stored edge{.tail = node(ends.destination_first, ends.destination_count),
                   .relation = relation,
@@ -148,11 +151,12 @@ class GrownRelations : public testing::Test {
         pairs.push_back({edge.head - ends.source_first, edge.tail - ends.destination_first});
         if (kind_.weighted) weights.push_back(edge.weight);
       }
-      dataset.edges.push_back({.name = known ? kRelations[relation].name : "r" + std::to_string(relation),
-                               .path = "memory",
-                               .reader = std::make_unique<VectorEdgeReader>(std::move(pairs), std::move(weights)),
-                               .source = known && kind_.typed ? kRelations[relation].source : 0,
-                               .destination = known && kind_.typed ? kRelations[relation].destination : 0});
+      dataset.edges.push_back(
+          {.name = known ? kRelations[relation].name : "r" + std::to_string(relation),
+           .path = "memory",
+           .reader = std::make_unique<VectorEdgeReader>(std::move(pairs), std::move(weights)),
+           .source = known && kind_.typed ? kRelations[relation].source : 0,
+           .destination = known && kind_.typed ? kRelations[relation].destination : 0});
     }
     ImportOptions options;
     options.both_directions = kind_.csr;
@@ -213,7 +217,8 @@ class GrownRelations : public testing::Test {
     EXPECT_OK(done);
     RemoveFromModel(removed);
     std::erase_if(model_, [&](const Stored& edge) {
-      return std::ranges::find(nodes, edge.head) != nodes.end() || std::ranges::find(nodes, edge.tail) != nodes.end();
+      return std::ranges::find(nodes, edge.head) != nodes.end() ||
+             std::ranges::find(nodes, edge.tail) != nodes.end();
     });
     AddToModel(added);
     return *done;
@@ -295,7 +300,9 @@ void GrownRelations::Check() {
       }
     }
   }
-  if (kind_.typed) ASSERT_NO_FATAL_FAILURE(CheckTypes(topology));
+  if (kind_.typed) {
+    ASSERT_NO_FATAL_FAILURE(CheckTypes(topology));
+  }
 }
 
 // What draws by type go by, and what the manifest counts.
@@ -412,14 +419,16 @@ TEST_F(GrownRelations, RefusesEdgesThatTheRelationDoesNotHave) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(refused({0, 1}, 0), HasSubstr("its destination 1 is of type \"author\"; author:writes:paper leads "
-                                            "to \"paper\""));
+  EXPECT_THAT(refused({0, 1}, 0),
+              HasSubstr("its destination 1 is of type \"author\"; author:writes:paper leads "
+                        "to \"paper\""));
   EXPECT_THAT(refused({50, 60}, 0), HasSubstr("its source 50 is of type \"paper\""));
   EXPECT_THAT(refused({0, 115}, 0), HasSubstr("115 is out of range; there are 115 nodes"));
   EXPECT_THAT(refused({0, 60}, 4), HasSubstr("relation 4: topology \"graph\" has 4"));
   // A file counts the nodes of each type from 0.
   VectorEdgeReader beyond(std::vector<Edge>{{0, 5}}), venue(std::vector<Edge>{{69, 4}});
-  EXPECT_THAT(begin()->AddAll(beyond, 2).message(), HasSubstr("node id 5 is out of range; there are 5 nodes"));
+  EXPECT_THAT(begin()->AddAll(beyond, 2).message(),
+              HasSubstr("node id 5 is out of range; there are 5 nodes"));
   {
     const std::unique_ptr<GraphChange> change = begin();
     ASSERT_OK(change->AddAll(venue, 2));

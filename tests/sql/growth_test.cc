@@ -191,12 +191,14 @@ TEST(SqlGrowthRefusalTest, EdgesOfSeveralRelationsSayWhich) {
   refused("INSERT INTO edges (src, dst, type) VALUES (0, 2, 'cites')", "table edge_types has those");
   EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, relation) VALUES (0, 2, 1), (0, 2, 0), (0, 2, 1)"),
               IsEmpty());
-  EXPECT_THAT(Lines(*writer, "SELECT relation, count(*) FROM edges WHERE src = 0 AND dst = 2 GROUP BY relation"),
-              ElementsAre("0|1", "1|3"));
+  EXPECT_THAT(
+      Lines(*writer, "SELECT relation, count(*) FROM edges WHERE src = 0 AND dst = 2 GROUP BY relation"),
+      ElementsAre("0|1", "1|3"));
   // Those of one relation go, and the other one's stay.
   EXPECT_THAT(Lines(*writer, "DELETE FROM edges WHERE src = 0 AND dst = 2 AND relation = 1"), IsEmpty());
-  EXPECT_THAT(Lines(*writer, "SELECT relation, count(*) FROM edges WHERE src = 0 AND dst = 2 GROUP BY relation"),
-              ElementsAre("0|1"));
+  EXPECT_THAT(
+      Lines(*writer, "SELECT relation, count(*) FROM edges WHERE src = 0 AND dst = 2 GROUP BY relation"),
+      ElementsAre("0|1"));
   EXPECT_THAT(Lines(*writer, "DELETE FROM edges WHERE src = 0 AND dst = 2"), IsEmpty());
   EXPECT_THAT(Lines(*writer, "SELECT relation, count(*) FROM edges GROUP BY relation"),
               ElementsAre("0|10", "1|2"));

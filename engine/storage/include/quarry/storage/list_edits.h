@@ -47,8 +47,8 @@ class EdgeEdits {
 
   bool empty() const { return added_at_.empty() && removed_.empty(); }
   uint64_t memory_bytes() const;
-  std::span<const NodeId> neighbors() const { return neighbors_; }  // of added edges
-  std::span<const float> weights() const { return weights_; }       // of added edges
+  std::span<const NodeId> neighbors() const { return neighbors_; }    // of added edges
+  std::span<const float> weights() const { return weights_; }         // of added edges
   std::span<const uint32_t> relations() const { return relations_; }  // of added edges
 
   struct Place {
