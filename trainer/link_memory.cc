@@ -97,13 +97,11 @@ EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relati
   return spec;
 }
 
-uint64_t TableBytes(const EmbeddingSpec& spec) {
-  return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
-}
-
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  return TableBytes(NodeTableSpec(options, counts.nodes)) +
-         TableBytes(RelationTableSpec(options, counts.relations));
+  const auto bytes = [](const EmbeddingSpec& spec) {
+    return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
+  };
+  return bytes(NodeTableSpec(options, counts.nodes)) + bytes(RelationTableSpec(options, counts.relations));
 }
 
 uint64_t LinkCopyBytes(const LinkTrainOptions& options, const LinkCounts& counts) {

@@ -22,8 +22,7 @@ LinkCounts CountsOf(const Manifest& manifest);
 EmbeddingSpec NodeTableSpec(const LinkTrainOptions& options, uint64_t node_count);
 EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relation_count);
 
-// A table in memory, and both of them.
-uint64_t TableBytes(const EmbeddingSpec& spec);
+// Both tables, in memory.
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 // A copy of the nodes' vectors in memory, which training with patience keeps of the best epoch where it has no
 // checkpoints; 0 without.

@@ -33,8 +33,6 @@ struct LinkArguments {
   std::optional<GnnKind> encoder;
   std::string valid_share = "0", test_share = "0";
   bool save = false;
-  bool newest =
-      false;  // --newest: each epoch trains on the edges that a server's database has when it begins
   bool partitioned = false;
   std::string partitioning = "default";
   PartitionedRoadOptions road;
@@ -58,9 +56,6 @@ class LinkOrigin {
 };
 // `arguments` outlive it.
 Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(const LinkArguments& arguments);
-std::string DescribeLinks(const LinkData& data);  // "9 nodes, 1 relations, 7 + 1 + 1 edges"
-// The edges of a server's database, as they are whenever they are asked for. `arguments` and `budget` outlive it.
-Result<NewestLinks> OpenNewestLinks(const LinkArguments& arguments, MemoryBudget& budget);
 
 // Adds those options that only this task has.
 void AddLinkOptions(CLI::App* verb, LinkArguments& arguments);

@@ -177,19 +177,6 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks = {},
                                     const EmbeddingTableFactory& make_table = {});
 
-// Edges of a database that others add nodes and edges to meanwhile.
-struct NewestLinks {
-  std::function<Result<bool>()> is_newer;  // whether something was committed since what `load` gave last
-  std::function<Result<LinkData>()> load;  // of what there is when it is called; called while no data is held
-};
-
-// The same in memory, each epoch with the edges that there are when it begins, and validation and test with those of the
-// last one. Nodes and relations that come have the vectors that a run with them from its beginning would have given them,
-// and an encoder the neighbors that there are. kUsage with patience: what was best is of other edges; kOutOfBudget also
-// where larger tables have no room beside those that they take the place of.
-Result<LinkTrainSummary> TrainNewestLinks(const NewestLinks& source, const LinkTrainOptions& options,
-                                          MemoryBudget& budget, const LinkTrainCallbacks& callbacks = {});
-
 // The same in the tables of a run (whose memory is already reserved), from its place on, with its checkpoints
 // and one more at the end of training. With patience a checkpoint comes behind each epoch that is the best so far, and
 // none behind others once there is one: so the run ends with the best epoch's, and goes on from there. A checkpoint stands whatever happens later. kUsage when the run is
