@@ -227,6 +227,7 @@ struct PutGraph {
   remove @6 :Bool;               # the edges go
   block @7 :Bulk;                # sources, destinations (uint32), weights (float32), removed nodes (uint32)
   removedNodes @8 :UInt64;       # how many
+  relation @9 :UInt32;           # of all the edges
 }
 
 struct GraphChanged {

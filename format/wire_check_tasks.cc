@@ -64,7 +64,7 @@ Status Check(const TraceLayout& trace) {
   return CheckCount(trace.cache_bytes.size(), kTraceSizesMax, "sizes of memory");
 }
 Status Check(const CreateTable& create) {
-  QUARRY_RETURN_IF_ERROR(CheckName(create.table, "table"));
+  QUARRY_RETURN_IF_ERROR(CheckTableName(create.table));
   QUARRY_RETURN_IF_ERROR(CheckElementType(create.element_type, "a table"));
   QUARRY_RETURN_IF_ERROR(CheckPositive(create.dim, "the table's dimension"));
   return CheckCount(create.dim, kDimMax, "elements of a row");

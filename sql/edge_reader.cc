@@ -28,8 +28,7 @@ Status EdgeReader::ForEachPart(Function&& function) {
 Result<std::unique_ptr<EdgeReader>> EdgeReader::Open(Session& session, Adjacency side, EdgeParts parts) {
   QUARRY_TRY(const Topology* const topology, session.OpenTopology());
   std::unique_ptr<EdgeReader> reader(new EdgeReader(session, *topology, side));
-  const std::shared_ptr<const Manifest> manifest = session.manifest();
-  reader->by_relation_ = manifest->FindTopology("graph")->by_relation;
+  QUARRY_TRY(reader->by_relation_, session.TellsRelationsApart());
   const auto use_values = [](const EdgeValues* values, Part& part) {
     if (values == nullptr) return false;
     part.entry_bytes = values->value_bytes();
@@ -65,6 +64,11 @@ Result<std::unique_ptr<EdgeReader>> EdgeReader::Open(Session& session, Adjacency
   if (topology->edits(side).empty()) return reader;
   QUARRY_TRY(reader->neighbors_.edited,
              EdgeColumnReader::Make(session.store().backend(), *topology, side, EdgeColumn::kNeighbors));
+  if (reader->has_relations_) {
+    reader->relations_.entry_bytes = sizeof(uint32_t);
+    QUARRY_TRY(reader->relations_.edited,
+               EdgeColumnReader::Make(session.store().backend(), *topology, side, EdgeColumn::kRelations));
+  }
   if (reader->has_weights_) {
     QUARRY_TRY(reader->weights_.edited,
                EdgeColumnReader::Make(session.store().backend(), *topology, side, EdgeColumn::kWeights));

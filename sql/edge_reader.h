@@ -44,8 +44,8 @@ class EdgeReader {
   std::optional<float> weight() const { return weight_; }  // nothing without weights
   uint64_t ordinal() const {
     return ordinal_;
-  }  // among edges with the same ends, from 0; in lists by
-     // relation, of one relation
+  }  // among edges with the same ends, from 0; where relations are told apart
+     // (Session::TellsRelationsApart), of one relation
 
  private:
   // Edges [first, end) of the side.
@@ -87,7 +87,7 @@ class EdgeReader {
   IdSet owners_;
   bool is_lookup_ = false;
   bool has_relations_ = false, has_weights_ = false;  // asked for, and there
-  bool by_relation_ = false;                          // lists are
+  bool by_relation_ = false;                          // edges of different relations are not equal
   MemoryBudget::Reservation reservation_;
 
   uint64_t planned_owner_ = 0;  // where the next batch begins: place in owners_

@@ -57,10 +57,14 @@ Result<int64_t> NumberEdge(uint64_t node_count, uint64_t source, uint64_t destin
   return static_cast<int64_t>((source * node_count + destination) * equal_max + ordinal);
 }
 
-// The ends of the edge with this number.
-Edge EdgeOfNumber(uint64_t node_count, int64_t number) {
-  const uint64_t ends = static_cast<uint64_t>(number) / EqualEdgesMax(node_count);
-  return {ends / node_count, ends % node_count};
+// The edge with this number. REQUIRES: relations are told apart, where there are several.
+PendingWrites::EdgeKey EdgeOfNumber(const TopologyRecord& graph, int64_t number) {
+  const uint64_t equal_max = EqualEdgesMax(graph.node_count);
+  const uint64_t ends = static_cast<uint64_t>(number) / equal_max;
+  return {
+      .destination = ends % graph.node_count,
+      .source = ends / graph.node_count,
+      .relation = static_cast<uint32_t>(static_cast<uint64_t>(number) % equal_max % graph.relation_count)};
 }
 
 // Reads one list: a join asks for one for each of its rows.
@@ -78,14 +82,14 @@ class EdgesCursor final : public Cursor {
     if (graph == nullptr) return std::unique_ptr<Cursor>(std::move(cursor));
     cursor->node_count_ = graph->node_count;
     cursor->relation_count_ = graph->relation_count;
-    cursor->by_relation_ = graph->by_relation;
+    QUARRY_TRY(cursor->by_relation_, session.TellsRelationsApart());
     const std::shared_ptr<const Manifest> manifest = session.manifest();
     for (const EdgeTypeRecord& type : manifest->edge_types) {
       if (query.Wants(kType)) cursor->types_.push_back(EdgeTypeName(manifest->node_types, type));
     }
-    // Lists by relation: edges of the same ends are apart in a list, so their numbers have the relation in them.
+    // Where relations are told apart, numbers of edges have the relation in them.
     const EdgeParts parts{.relations = query.Wants(kRelation) || query.Has(kRelation) || query.Wants(kType) ||
-                                       graph->by_relation,
+                                       cursor->by_relation_,
                           .weights = query.Wants(kWeight)};
     if (IsLookup(query, cursor->access_)) {
       QUARRY_TRY(cursor->edges_, EdgeReader::MakeLookup(session, cursor->access_.side, parts));
@@ -210,17 +214,14 @@ class EdgesTable final : public Table {
       }
       ends[column] = static_cast<uint64_t>(*id);
     }
-    const auto given = [&](int column) { return !std::holds_alternative<std::monostate>(values[column]); };
-    if ((given(kRelation) && IntegerOf(values[kRelation]) != 0) || given(kType)) {
-      return Status(Code::kInvalidArgument, "edges: all are of relation 0, and of no type: leave it out");
-    }
+    QUARRY_TRY(const uint32_t relation, RelationOf(values, *graph));
     QUARRY_TRY(const std::optional<float> weight, WeightOf(values[kWeight], *graph));
-    QUARRY_RETURN_IF_ERROR(session_.pending().AddEdge({ends[kSource], ends[kDestination]}, weight));
+    QUARRY_RETURN_IF_ERROR(session_.pending().AddEdge({ends[kSource], ends[kDestination]}, relation, weight));
     return int64_t{0};
   }
   Status Delete(int64_t row_id) override {
     QUARRY_TRY(const TopologyRecord* const graph, Changeable());
-    return session_.pending().RemoveEdge(EdgeOfNumber(graph->node_count, row_id));
+    return session_.pending().RemoveEdge(EdgeOfNumber(*graph, row_id));
   }
 
  private:
@@ -229,8 +230,34 @@ class EdgesTable final : public Table {
     QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
     const TopologyRecord* const graph = snapshot->FindTopology("graph");
     if (graph == nullptr) return session_.OpenTopology().status();
-    QUARRY_RETURN_IF_ERROR(CheckChangeable(*session_.manifest(), "graph", session_.store().path()));
     return graph;
+  }
+  // By its number, or by the name of a type of edges; where there are several, one of the two is needed.
+  Result<uint32_t> RelationOf(std::span<const Value> values, const TopologyRecord& graph) const {
+    const auto given = [&](int column) { return !std::holds_alternative<std::monostate>(values[column]); };
+    const std::optional<int64_t> number = IntegerOf(values[kRelation]);
+    if (given(kRelation) &&
+        (!number || *number < 0 || static_cast<uint64_t>(*number) >= graph.relation_count)) {
+      return MakeStatus(Code::kInvalidArgument, "edges: relation is {}; relations are 0 to {}",
+                        number ? fmt::format("{}", *number) : "no integer", graph.relation_count - 1);
+    }
+    if (!given(kType)) {
+      if (number || graph.relation_count == 1) return static_cast<uint32_t>(number.value_or(0));
+      return MakeStatus(Code::kInvalidArgument,
+                        "edges: the graph has {} relations: give relation, or type where edges have types",
+                        graph.relation_count);
+    }
+    const std::shared_ptr<const Manifest> manifest = session_.manifest();
+    const auto* const name = std::get_if<std::string>(&values[kType]);
+    const std::optional<uint32_t> named =
+        name == nullptr ? std::nullopt : FindEdgeType(manifest->node_types, manifest->edge_types, *name);
+    if (!named || (number && *number != int64_t{*named})) {
+      return MakeStatus(
+          Code::kInvalidArgument,
+          "edges: type is {}: table edge_types has those that there are, and relation is the type's",
+          name == nullptr ? "no text" : "'" + *name + "'");
+    }
+    return *named;
   }
   static Result<std::optional<float>> WeightOf(const Value& value, const TopologyRecord& graph) {
     if (std::holds_alternative<std::monostate>(value)) return std::optional<float>();

@@ -317,7 +317,7 @@ class NodesTable final : public Table {
   // A node behind the last one. Its rows are zeros until the transaction sets them.
   Result<int64_t> Insert(std::span<const Value> values) override {
     QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
-    QUARRY_RETURN_IF_ERROR(CheckChangeable(*manifest(), "graph", session_.store().path()));
+    QUARRY_RETURN_IF_ERROR(CheckNodesCanCome(*manifest(), session_.store().path()));
     const uint64_t next = snapshot->node_count + session_.pending().nodes_added();
     const auto given = [&](int column) { return !std::holds_alternative<std::monostate>(values[column]); };
     for (const int column : {kInDegree, kOutDegree, kTimestamp, kType}) {
@@ -336,7 +336,6 @@ class NodesTable final : public Table {
   }
   // The id stays, of a node without edges, label, split and row.
   Status Delete(int64_t row_id) override {
-    QUARRY_RETURN_IF_ERROR(CheckChangeable(*manifest(), "graph", session_.store().path()));
     return session_.pending().RemoveNode(static_cast<NodeId>(row_id));
   }
   Status Update(int64_t row_id, int column, const Value& value) override {

@@ -54,17 +54,16 @@ Status PendingWrites::RemoveNode(NodeId node) {
   return Status::Ok();
 }
 
-Status PendingWrites::AddEdge(const Edge& edge, std::optional<float> weight) {
-  QUARRY_RETURN_IF_ERROR(Append(AddedEdge{edge, weight}));
+Status PendingWrites::AddEdge(const Edge& edge, uint32_t relation, std::optional<float> weight) {
+  QUARRY_RETURN_IF_ERROR(Append(AddedEdge{edge, relation, weight}));
   ++changes_;
   return Status::Ok();
 }
 
-Status PendingWrites::RemoveEdge(const Edge& edge) {
-  const Ends ends(edge.destination, edge.source);
-  QUARRY_RETURN_IF_ERROR(Append(RemovedEdge{ends}));
+Status PendingWrites::RemoveEdge(const EdgeKey& edge) {
+  QUARRY_RETURN_IF_ERROR(Append(RemovedEdge{edge}));
   ++changes_;
-  ++removed_[ends];
+  ++removed_[edge];
   return Status::Ok();
 }
 
@@ -93,32 +92,49 @@ Status PendingWrites::Commit(Store& store) {
 }
 
 Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
-  std::vector<Edge> removed, added;
-  std::vector<float> weights;
   std::vector<std::string> names;
   std::vector<NodeId> gone;
-  bool weighted = false;
-  for (const auto& [ends, copies] : removed_) removed.push_back({ends.second, ends.first});
   for (const Entry& entry : log_) {
-    if (const auto* const edge = std::get_if<AddedEdge>(&entry)) {
-      added.push_back(edge->edge);
-      weights.push_back(edge->weight.value_or(1.0F));
-      weighted = weighted || edge->weight.has_value();
-    }
     if (const auto* const node = std::get_if<RemovedNode>(&entry)) gone.push_back(node->node);
     const auto* const node = std::get_if<Node>(&entry);
     if (node != nullptr && node->name) names.push_back(*node->name);
   }
-  if (!weighted) weights.clear();
   GraphChangeOptions options = {.nodes = nodes_added_, .memory_bytes = kGraphChangeBytesMin};
   if (nodes_added_ > 0) options.first_node = first_node_;
   QUARRY_TRY(const std::unique_ptr<GraphChange> change, GraphChange::Create(store, budget_, options));
   QUARRY_RETURN_IF_ERROR(change->Put(rows));
   if (!names.empty()) QUARRY_RETURN_IF_ERROR(change->Name(names));
   QUARRY_RETURN_IF_ERROR(change->RemoveNodes(gone));
-  QUARRY_RETURN_IF_ERROR(change->Remove(removed));
-  QUARRY_RETURN_IF_ERROR(change->Add(added, weights));
+  QUARRY_RETURN_IF_ERROR(ChangeEdges(*change));
   return change->Commit().status();
+}
+
+// Relation by relation.
+Status PendingWrites::ChangeEdges(GraphChange& change) const {
+  struct Added {
+    std::vector<Edge> edges;
+    std::vector<float> weights;
+    bool weighted = false;
+  };
+  std::map<uint32_t, std::vector<Edge>> removed;
+  std::map<uint32_t, Added> added;
+  for (const auto& [edge, copies] : removed_) {
+    removed[edge.relation].push_back({edge.source, edge.destination});
+  }
+  for (const Entry& entry : log_) {
+    const auto* const edge = std::get_if<AddedEdge>(&entry);
+    if (edge == nullptr) continue;
+    Added& of_relation = added[edge->relation];
+    of_relation.edges.push_back(edge->edge);
+    of_relation.weights.push_back(edge->weight.value_or(1.0F));
+    of_relation.weighted = of_relation.weighted || edge->weight.has_value();
+  }
+  for (const auto& [relation, edges] : removed) QUARRY_RETURN_IF_ERROR(change.Remove(edges, relation));
+  for (auto& [relation, of_relation] : added) {
+    if (!of_relation.weighted) of_relation.weights.clear();
+    QUARRY_RETURN_IF_ERROR(change.Add(of_relation.edges, of_relation.weights, relation));
+  }
+  return Status::Ok();
 }
 
 void PendingWrites::Rollback() {
@@ -153,7 +169,7 @@ void PendingWrites::TakeBack(const Entry& entry) {
     place->second.pop_back();
     if (place->second.empty()) places_.erase(place);
   } else if (const auto* const removed = std::get_if<RemovedEdge>(&entry)) {
-    const auto place = removed_.find(removed->ends);
+    const auto place = removed_.find(removed->edge);
     if (--place->second == 0) removed_.erase(place);
     --changes_;
   } else if (std::holds_alternative<Node>(entry)) {

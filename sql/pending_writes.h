@@ -2,6 +2,7 @@
 // room; one thread.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,11 +20,20 @@
 #include "quarry/format/types.h"
 #include "quarry/storage/store.h"
 
+namespace quarry {
+class GraphChange;
+}  // namespace quarry
+
 namespace quarry::sql {
 
 class PendingWrites {
  public:
-  using Ends = std::pair<uint64_t, uint64_t>;  // destination, source
+  // What makes edges equal.
+  struct EdgeKey {
+    uint64_t destination = 0, source = 0;
+    uint32_t relation = 0;
+    auto operator<=>(const EdgeKey&) const = default;
+  };
 
   explicit PendingWrites(MemoryBudget& budget) : budget_(budget) {}
 
@@ -35,15 +45,15 @@ class PendingWrites {
   // One that is there: its edges go with it, and whatever is put to its rows.
   Status RemoveNode(NodeId node);
   // Without a weight it has 1, where edges have weights.
-  Status AddEdge(const Edge& edge, std::optional<float> weight);
+  Status AddEdge(const Edge& edge, uint32_t relation, std::optional<float> weight);
   // One of the copies of an edge that is there.
-  Status RemoveEdge(const Edge& edge);
+  Status RemoveEdge(const EdgeKey& edge);
 
   // What was put there last; empty: nothing. Valid until it is rolled back or committed.
   std::span<const std::byte> Find(std::string_view table, uint64_t row) const;
   uint64_t nodes_added() const { return nodes_added_; }
   // How many copies of each edge go.
-  const std::map<Ends, uint64_t>& removed() const { return removed_; }
+  const std::map<EdgeKey, uint64_t>& removed() const { return removed_; }
   bool empty() const { return log_.empty(); }
 
   // All of it as one commit: what is removed goes before anything comes. Also after an error nothing is pending any more.
@@ -69,10 +79,11 @@ class PendingWrites {
   };
   struct AddedEdge {
     Edge edge;
+    uint32_t relation = 0;
     std::optional<float> weight;
   };
   struct RemovedEdge {
-    Ends ends;
+    EdgeKey edge;
   };
   using Entry = std::variant<Row, Node, RemovedNode, AddedEdge, RemovedEdge>;
 
@@ -81,12 +92,13 @@ class PendingWrites {
   void PopTo(size_t entries);
   void TakeBack(const Entry& entry);
   Status CommitGraph(Store& store, const WriteBatch& rows);
+  Status ChangeEdges(GraphChange& change) const;
 
   MemoryBudget& budget_;
   MemoryBudget::Reservation reservation_;  // for the most, while anything is pending
   std::deque<Entry> log_;
   std::map<Key, std::vector<size_t>> places_;  // in the log, of each row
-  std::map<Ends, uint64_t> removed_;
+  std::map<EdgeKey, uint64_t> removed_;
   uint64_t first_node_ = 0, nodes_added_ = 0;
   uint64_t changes_ = 0;  // entries that are of edges, or of nodes that go
   uint64_t bytes_ = 0;

@@ -61,16 +61,27 @@ Status Session::CheckRemoved() {
   QUARRY_TRY(const Topology* const topology, OpenTopology());
   QUARRY_TRY(const auto neighbors,
              EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kNeighbors));
+  std::unique_ptr<EdgeColumnReader> relations;
+  if (topology->relation_count() > 1) {
+    QUARRY_TRY(relations,
+               EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kRelations));
+  }
   const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
-  std::span<const uint32_t> list;
+  std::span<const uint32_t> list, kinds;
   uint64_t owner = UINT64_MAX;
-  for (const auto& [ends, copies] : pending_.removed()) {
-    const auto [destination, source] = ends;
+  for (const auto& [edge, copies] : pending_.removed()) {
+    const auto [destination, source, relation] = edge;
     if (destination != owner) {
       QUARRY_TRY(list, neighbors->Read(indptr[destination], indptr[destination + 1]));
+      if (relations != nullptr) {
+        QUARRY_TRY(kinds, relations->Read(indptr[destination], indptr[destination + 1]));
+      }
       owner = destination;
     }
-    const auto equal = static_cast<uint64_t>(std::ranges::count(list, static_cast<uint32_t>(source)));
+    uint64_t equal = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+      equal += list[i] == source && (kinds.empty() || kinds[i] == relation) ? 1 : 0;
+    }
     if (copies >= equal) continue;
     return MakeStatus(
         Code::kUnsupported,
@@ -158,6 +169,12 @@ Result<const EdgeValues*> Session::OpenRelations(Adjacency side) {
     QUARRY_TRY(open, EdgeValues::OpenRelations(store_, budget_, *record, side));
   }
   return static_cast<const EdgeValues*>(open.get());
+}
+
+Result<bool> Session::TellsRelationsApart() {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, this->snapshot());
+  const TopologyRecord* const graph = snapshot->FindTopology(kGraph);
+  return graph != nullptr && (graph->by_relation || (writable_ && graph->relation_count > 1));
 }
 
 Result<const EdgeValues*> Session::OpenWeights(Adjacency side) {

@@ -60,6 +60,9 @@ class Session {
   Result<std::span<const uint32_t>> OutDegrees();
   // The relations and the weights of the topology's edges; null with only one relation, and without weights.
   Result<const EdgeValues*> OpenRelations(Adjacency side);
+  // Whether edges of the same ends are numbered relation by relation: where lists are by relation, so that they stand apart,
+  // and where edges can be deleted, by their numbers.
+  Result<bool> TellsRelationsApart();
   Result<const EdgeValues*> OpenWeights(Adjacency side);
   MergedReader& reader() { return reader_; }
 

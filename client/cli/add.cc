@@ -1,6 +1,9 @@
 // quarry add DB --nodes FILE --edges FILE, quarry remove DB --edges FILE: nodes and edges, as one commit.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <variant>
 
 #include "cli.h"
 #include "opened_store.h"
@@ -12,6 +15,7 @@
 #include "quarry/import/graph_change.h"
 #include "quarry/import/put.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/storage/record_names.h"
 #include "quarry/storage/runs_price.h"
 #include "remote_change.h"
 
@@ -23,6 +27,7 @@ struct ChangeArguments {
   std::string edges, weights, memory;
   std::string sort_memory = "256MiB";
   std::string nodes, split, names;  // nodes: a file of features, or their number; or of ids that are removed
+  std::string type, node_type;      // of the edges, and of the nodes that are removed; empty: not given
   SourceHints hints;
   PutOptions put;
   GraphChangeOptions options;
@@ -36,6 +41,12 @@ struct ChangeSource {
   Dataset rows;
   std::unique_ptr<EdgeReader> edges;  // null: none
   uint64_t nodes = 0;
+};
+
+// What the names of types stand for.
+struct ChangeTypes {
+  uint32_t relation = 0;
+  uint32_t node_type = 0;
 };
 
 bool IsNumber(const std::string& text) {
@@ -66,6 +77,59 @@ Result<ChangeSource> OpenSource(const ChangeArguments& arguments) {
     QUARRY_TRY(source.edges, OpenEdgeFile(arguments.edges, arguments.weights));
   }
   return source;
+}
+
+// The number of a relation: of a type of edges, or of one that has but a name.
+Result<std::optional<uint32_t>> FindRelation(client::Store& store, const Manifest& manifest,
+                                             const std::string& name) {
+  if (const auto type = FindEdgeType(manifest.node_types, manifest.edge_types, name)) return type;
+  const client::Value parameter = name;
+  QUARRY_TRY(const std::unique_ptr<client::RowCursor> rows,
+             store.Query("SELECT id FROM relations WHERE name = ?1", {&parameter, 1}));
+  QUARRY_TRY(const bool found, rows->Next());
+  if (!found) return std::optional<uint32_t>();
+  const client::ValueView id = rows->value(0);
+  const auto* const number = std::get_if<int64_t>(&id);
+  return number == nullptr ? std::nullopt : std::optional(static_cast<uint32_t>(*number));
+}
+
+Result<ChangeTypes> TypesOf(client::Store& store, const ChangeArguments& arguments) {
+  QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.database));
+  ChangeTypes types;
+  const TopologyRecord* const topology = manifest.FindTopology(arguments.options.topology);
+  if (!arguments.edges.empty() && topology != nullptr && topology->relation_count > 1) {
+    QUARRY_TRY(const std::string folder, FolderOf(store));
+    if (arguments.type.empty()) {
+      return MakeStatus(
+          Code::kUsage,
+          "{}: the edges of \"{}\" are of {} relations: say by --type which one (table \"relations\" "
+          "of `quarry sql` lists them)",
+          folder, topology->name, topology->relation_count);
+    }
+    QUARRY_TRY(const std::optional<uint32_t> relation, FindRelation(store, manifest, arguments.type));
+    if (!relation) {
+      return MakeStatus(Code::kNotFound,
+                        "{}: there is no relation \"{}\", or several types of edges are called so: table "
+                        "\"relations\" of `quarry sql` lists them",
+                        folder, arguments.type);
+    }
+    types.relation = *relation;
+  } else if (!arguments.type.empty()) {
+    return Status(Code::kUsage, "--type is of edges, where there are several relations: leave it out");
+  }
+  if (!arguments.remove || arguments.nodes.empty() || manifest.node_types.empty()) {
+    if (arguments.node_type.empty()) return types;
+    return Status(Code::kUsage, "--node-type is of nodes that go, where nodes have types: leave it out");
+  }
+  const auto type = std::ranges::find(manifest.node_types, arguments.node_type, &NodeTypeRecord::name);
+  if (type == manifest.node_types.end()) {
+    QUARRY_TRY(const std::string folder, FolderOf(store));
+    return MakeStatus(
+        Code::kUsage, "{}: --node-type: {}", folder,
+        ThereIsNo("type of nodes", arguments.node_type, "ids count from 0 in each of", manifest.node_types));
+  }
+  types.node_type = static_cast<uint32_t>(type - manifest.node_types.begin());
+  return types;
 }
 
 Status TakeNodes(const ChangeArguments& arguments, const ChangeSource& source, GraphChange& change) {
@@ -110,16 +174,20 @@ Status FoldBeyond(client::Store& store, const ChangeArguments& arguments, GraphC
 Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.database, arguments.memory));
   QUARRY_TRY(const ChangeSource source, OpenSource(arguments));
+  QUARRY_TRY(const ChangeTypes types, TypesOf(*store, arguments));
   ProgressBar bar;
   ChangeArguments used = arguments;
   used.options.nodes = source.nodes;
   used.options.progress = bar.AsFunction("the graph is as it was");
   const auto change = [&]() -> Result<GraphChangeReport> {
     QUARRY_TRY(const std::unique_ptr<GraphChange> made, OpenChange(*store, arguments.database, used.options));
-    if (source.rows.train != nullptr) QUARRY_RETURN_IF_ERROR(made->RemoveAllNodes(*source.rows.train));
+    if (source.rows.train != nullptr) {
+      QUARRY_RETURN_IF_ERROR(made->RemoveAllNodes(*source.rows.train, types.node_type));
+    }
     if (source.nodes > 0) QUARRY_RETURN_IF_ERROR(TakeNodes(used, source, *made));
     if (source.edges != nullptr) {
-      QUARRY_RETURN_IF_ERROR(arguments.remove ? made->RemoveAll(*source.edges) : made->AddAll(*source.edges));
+      QUARRY_RETURN_IF_ERROR(arguments.remove ? made->RemoveAll(*source.edges, types.relation)
+                                              : made->AddAll(*source.edges, types.relation));
     }
     return made->Commit();
   };
@@ -191,6 +259,9 @@ std::shared_ptr<ChangeArguments> AddEdgeOptions(CLI::App* verb, Action& action) 
   verb->add_option("--edges", arguments->edges,
                    "file with the edges, as `quarry import` takes it: .npy, .npz, .csv")
       ->type_name("FILE");
+  verb->add_option("--type", arguments->type,
+                   "relation of all the edges, where there are several: author:writes:paper, or writes")
+      ->type_name("NAME");
   verb->add_option("--topology", arguments->options.topology, "that has them")
       ->type_name("NAME")
       ->capture_default_str();
@@ -233,7 +304,9 @@ void AddAdd(CLI::App& app, Action& action) {
       "failure too. New nodes come behind the last one; edges may lead to them. Where equal edges are kept "
       "once, one\n"
       "that is there already stays, or gets the new weight; of an undirected graph the reverse comes, too.\n"
-      "`quarry compact` folds what was added into new files.\n"
+      "`quarry compact` folds what was added into new files. Where nodes have types, a file counts those of "
+      "each from 0,\n"
+      "as the folder that was imported, and edges come alone.\n"
       "Example: quarry add db/ --nodes features.npy --edges edges.npy");
 }
 
@@ -244,6 +317,8 @@ void AddRemove(CLI::App& app, Action& action) {
   verb->add_option("--nodes", arguments->nodes,
                    "file with the ids of nodes that go, as `quarry put --ids` takes it")
       ->type_name("FILE");
+  verb->add_option("--node-type", arguments->node_type, "of the nodes that go, where nodes have types")
+      ->type_name("NAME");
   verb->footer(
       "All or nothing, as `quarry add`. An edge goes with all its parallel copies, and of an undirected "
       "graph with\n"

@@ -66,12 +66,18 @@ Status Run(const DropArguments& arguments) {
 struct CreateArguments {
   std::string path;
   wire::CreateTable table;
+  std::string type;  // of nodes; empty: all have rows
   std::string dtype = "float32";
   bool json = false;
 };
 
 Status Create(CreateArguments& arguments) {
   QUARRY_TRY(arguments.table.element_type, ParseElementType(arguments.dtype));
+  if (arguments.table.table.empty() == arguments.type.empty()) {
+    return Status(Code::kUsage,
+                  "give NAME, of a table with a row for each node, or --type, of one for a type's");
+  }
+  if (!arguments.type.empty()) arguments.table.table = FeatureTableOf(arguments.type);
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.path));
   ProgressBar bar;
   const auto created = store->Maintain(arguments.table, bar.AsFunction("there is no such table"));
@@ -103,7 +109,10 @@ void AddCreateTable(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("create-table", "make a table with a row of zeros for each node");
   auto arguments = std::make_shared<CreateArguments>();
   verb->add_option("DB", arguments->path, kAddressHelp)->required();
-  verb->add_option("NAME", arguments->table.table, "of letters, digits, - and _")->required();
+  verb->add_option("NAME", arguments->table.table, "of letters, digits, - and _");
+  verb->add_option("--type", arguments->type,
+                   "of nodes that have no features, where nodes have types: makes their table, TYPE.feature")
+      ->type_name("TYPE");
   verb->add_option("--dim", arguments->table.dim, "elements of a row")->required()->type_name("N");
   verb->add_option("--dtype", arguments->dtype, "of the elements")
       ->type_name("TYPE")

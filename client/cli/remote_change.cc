@@ -49,10 +49,12 @@ class RemoteChange final : public GraphChange {
         graph_(std::move(graph)),
         put_(std::move(put)) {}
 
-  Status Add(std::span<const Edge> edges, std::span<const float> weights) override {
-    return Send(edges, weights, /*remove=*/false);
+  Status Add(std::span<const Edge> edges, std::span<const float> weights, uint32_t relation) override {
+    return Send(edges, weights, relation, /*remove=*/false);
   }
-  Status Remove(std::span<const Edge> edges) override { return Send(edges, {}, /*remove=*/true); }
+  Status Remove(std::span<const Edge> edges, uint32_t relation) override {
+    return Send(edges, {}, relation, /*remove=*/true);
+  }
   Status RemoveNodes(std::span<const NodeId> nodes) override {
     wire::PutGraph some = graph_;
     some.removed_nodes = nodes.size();
@@ -77,12 +79,13 @@ class RemoteChange final : public GraphChange {
   const GraphChangeOptions& options() const override { return options_; }
 
  private:
-  Status Send(std::span<const Edge> edges, std::span<const float> weights, bool remove) {
-    QUARRY_RETURN_IF_ERROR(CheckEdges(edges));
+  Status Send(std::span<const Edge> edges, std::span<const float> weights, uint32_t relation, bool remove) {
+    QUARRY_RETURN_IF_ERROR(CheckEdges(edges, relation));
     wire::PutGraph some = graph_;
     some.edges = edges.size();
     some.weighted = !weights.empty();
     some.remove = remove;
+    some.relation = relation;
     some.block = BlockOf(edges, weights);
     return put_->Change(some);
   }

@@ -63,6 +63,13 @@ Status CheckChange(const Session& session, const wire::PutGraph& graph) {
                       "in its folder",
                       session.path());
   }
+  if (graph.relation > 0 && !session.has_relations()) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: the server is of a Quarry that changes no edges of several relations: stop it, and "
+        "change the database in its folder",
+        session.path());
+  }
   if (!std::holds_alternative<std::vector<std::byte>>(graph.block)) return NotInMemory("edges");
   const bool fits = graph.edges <= UINT32_MAX && graph.removed_nodes <= UINT32_MAX;
   const uint64_t bytes =
@@ -163,6 +170,7 @@ class Pieces {
     QUARRY_RETURN_IF_ERROR(RemoveNodes(graph, part));
     part.weighted = graph.weighted;
     part.remove = graph.remove;
+    part.relation = graph.relation;
     const uint64_t some = CountFor(graph.edge_bytes());
     for (uint64_t first = 0; first < graph.edges; first += some) {
       part.edges = std::min(some, graph.edges - first);

@@ -24,10 +24,16 @@ namespace quarry {
 namespace {
 
 constexpr uint64_t kReadersBytes = 2 * kMiB;
+constexpr std::string_view kTypedTopology = "graph";  // whose relations are the manifest's types of edges
 
 Status NoSuchNode(std::string_view place, uint64_t node, uint64_t node_count) {
   return MakeStatus(Code::kInvalidArgument, "{}: node id {} is out of range; there are {} nodes, 0 to {}",
                     place, node, node_count, node_count - 1);
+}
+
+// "paper": the type of the nodes that begin with `first`.
+std::string_view TypeFrom(const Manifest& manifest, uint64_t first) {
+  return manifest.node_types[TypeOfNode(manifest.node_types, first)].name;
 }
 
 Status NoWeights(const TopologyRecord& topology) {
@@ -60,11 +66,15 @@ class GraphChangeImpl final : public GraphChange {
     if (record_.has_csr) sorters_[1] = std::make_unique<ExternalSorter<uint128_t>>(store.backend(), sort);
   }
 
-  Status Add(std::span<const Edge> edges, std::span<const float> weights) override {
+  Status Add(std::span<const Edge> edges, std::span<const float> weights, uint32_t relation) override {
     if (!weights.empty() && !record_.weighted) return NoWeights(record_);
-    return Take(edges, weights, /*add=*/true);
+    QUARRY_RETURN_IF_ERROR(CheckEdges(edges, relation));
+    return Take(edges, weights, {}, relation, /*add=*/true);
   }
-  Status Remove(std::span<const Edge> edges) override { return Take(edges, {}, /*add=*/false); }
+  Status Remove(std::span<const Edge> edges, uint32_t relation) override {
+    QUARRY_RETURN_IF_ERROR(CheckEdges(edges, relation));
+    return Take(edges, {}, {}, relation, /*add=*/false);
+  }
   Status RemoveNodes(std::span<const NodeId> nodes) override;
   Status Put(const WriteBatch& rows) override { return nodes_.Put(rows); }
   Status Name(std::span<const std::string> names) override { return nodes_.Name(names); }
@@ -76,12 +86,15 @@ class GraphChangeImpl final : public GraphChange {
   const GraphChangeOptions& options() const override { return options_; }
 
  private:
-  Status Take(std::span<const Edge> edges, std::span<const float> weights, bool add);
+  // Edges that were checked: each of its own relation, or all of one.
+  Status Take(std::span<const Edge> edges, std::span<const float> weights,
+              std::span<const uint32_t> relations, uint32_t relation, bool add);
   Status AddKey(ChangeKey key);
   Status ClearNodes();
   Result<std::unique_ptr<Topology>> OpenGrown();
   Result<std::optional<TopologyRun>> MakeRun();
   Result<TopologyRun> WriteRun(const Topology& topology, const TopologyRun& run);
+  uint64_t ChecksumBytesOfColumns() const;
 
   Store& store_;
   MemoryBudget& budget_;
@@ -96,12 +109,13 @@ class GraphChangeImpl final : public GraphChange {
   std::vector<uint128_t> keys_[2];
   uint64_t key_count_ = 0;  // of one side
   bool edges_added_ = false;
-  RowBitmap cleared_;  // nodes that are removed
+  RowBitmap cleared_;                // nodes that are removed
+  std::vector<int64_t> type_edges_;  // by type of edges, how many more there are; empty: there are no types
   GraphChangeReport report_;
 };
 
-Status GraphChangeImpl::Take(std::span<const Edge> edges, std::span<const float> weights, bool add) {
-  QUARRY_RETURN_IF_ERROR(CheckEdges(edges));
+Status GraphChangeImpl::Take(std::span<const Edge> edges, std::span<const float> weights,
+                             std::span<const uint32_t> relations, uint32_t relation, bool add) {
   edges_added_ = edges_added_ || (add && !edges.empty());
   for (size_t i = 0; i < edges.size(); ++i) {
     const auto is_gone = [&](uint64_t node) { return cleared_.contains(static_cast<uint32_t>(node)); };
@@ -112,6 +126,7 @@ Status GraphChangeImpl::Take(std::span<const Edge> edges, std::span<const float>
     }
     ChangeKey key{.list = static_cast<NodeId>(edges[i].destination),
                   .neighbor = static_cast<NodeId>(edges[i].source),
+                  .relation = relations.empty() ? relation : relations[i],
                   .add = add};
     if (add && record_.weighted) key.weight = weights.empty() ? 1.0f : weights[i];
     QUARRY_RETURN_IF_ERROR(AddKey(key));
@@ -133,7 +148,7 @@ Status GraphChangeImpl::AddKey(ChangeKey key) {
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
     const int index = static_cast<int>(side);
     if (sorters_[index] == nullptr) continue;
-    keys_[index].push_back(key.Packed());
+    keys_[index].push_back(key.Packed(record_.by_relation));
     std::swap(key.list, key.neighbor);
     if (keys_[index].size() < kChangeBatch) continue;
     QUARRY_RETURN_IF_ERROR(sorters_[index]->Add(keys_[index]));
@@ -163,7 +178,9 @@ Status GraphChangeImpl::ClearNodes() {
              budget_.Reserve(Topology::ResidentBytes(topology()) + kReadersBytes, "edges of removed nodes"));
   QUARRY_TRY(const std::unique_ptr<Topology> opened, OpenGrown());
   return EdgesOf(store_.backend(), budget_, *opened, record_, cleared_, options_.progress,
-                 [this](std::span<const Edge> edges) { return Remove(edges); });
+                 [this](std::span<const Edge> edges, std::span<const uint32_t> relations) {
+                   return Take(edges, {}, relations, 0, /*add=*/false);
+                 });
 }
 
 // The same lists, and empty ones of nodes that are added.
@@ -181,8 +198,8 @@ Result<TopologyRun> GraphChangeImpl::WriteRun(const Topology& opened, const Topo
   for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
     std::unique_ptr<ExternalSorter<uint128_t>>& sorter = sorters_[static_cast<int>(side)];
     if (sorter == nullptr) continue;
-    QUARRY_TRY(const ListEdits edits,
-               EditsOf(store_.backend(), record_, opened, side, *sorter, options_.progress, report_));
+    QUARRY_TRY(const ListEdits edits, EditsOf(store_.backend(), record_, opened, side, *sorter,
+                                              options_.progress, report_, type_edges_));
     sorter.reset();
     report_.added = edits.places.size();
     report_.removed = edits.removed.size();
@@ -190,6 +207,13 @@ Result<TopologyRun> GraphChangeImpl::WriteRun(const Topology& opened, const Topo
     KillPoint("edges: a side of the run written");
   }
   return writer->Finish(before_->database_id);
+}
+
+// Of weights and relations, which are read beside neighbors.
+uint64_t GraphChangeImpl::ChecksumBytesOfColumns() const {
+  const uint64_t bytes = (record_.weighted ? sizeof(float) : 0) +
+                         (record_.relation_count > 1 ? RelationIdBytes(record_.relation_count) : 0);
+  return CeilDiv(bytes * record_.base_edge_count(), kPageBytes) * sizeof(uint32_t);
 }
 
 // Nothing where no list changes.
@@ -200,9 +224,12 @@ Result<std::optional<TopologyRun>> GraphChangeImpl::MakeRun() {
   QUARRY_RETURN_IF_ERROR(ClearTopologyFile(store_, run.file));
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(Topology::ResidentBytes(topology()) + kReadersBytes +
-                                 2 * ListEdits::MemoryBytes(key_count_, key_count_, key_count_),
+                                 2 * ListEdits::MemoryBytes(key_count_, key_count_, key_count_,
+                                                            record_.relation_count > 1) +
+                                 ChecksumBytesOfColumns(),
                              "changing edges"));
   QUARRY_TRY(const std::unique_ptr<Topology> opened, OpenGrown());
+  if (record_.name == kTypedTopology) type_edges_.assign(before_->edge_types.size(), 0);
   const Result<TopologyRun> written = WriteRun(*opened, run);
   if (written.ok() && written->lists > 0) return std::optional(*written);
   Discard(store_.backend(), store_.path() + "/" + run.file);
@@ -215,6 +242,7 @@ Result<GraphChangeReport> GraphChangeImpl::Commit() {
   Store::GraphCommit commit = {.topology = record_.name};
   QUARRY_RETURN_IF_ERROR(ClearNodes());
   QUARRY_TRY(commit.run, MakeRun());
+  commit.type_edges = type_edges_;
   const auto give_up = [&](const Status& why) {
     if (commit.run) Discard(store_.backend(), store_.path() + "/" + commit.run->file);
     return why;
@@ -250,30 +278,47 @@ Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path, const 
   return WithWeights(std::move(source.edges[0].reader), weights_path);
 }
 
-Status CheckChangeable(const Manifest& manifest, std::string_view topology, const std::string& path) {
-  if (!manifest.node_types.empty()) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: has types of nodes, whose nodes and edges can only be imported whole", path);
-  }
-  const TopologyRecord* const record = manifest.FindTopology(topology);
-  if (record == nullptr || record->relation_count <= 1) return Status::Ok();
+Status CheckNodesCanCome(const Manifest& manifest, const std::string& path) {
+  if (manifest.node_types.empty()) return Status::Ok();
   return MakeStatus(
       Code::kUnsupported,
-      "{}: topology \"{}\" has {} relations: edges of several relations can only be imported whole", path,
-      topology, record->relation_count);
+      "{}: its nodes have types, which are ranges of ids, and so can only be imported whole: add "
+      "edges between the nodes that there are",
+      path);
+}
+
+EdgeEnds EndsOf(const Manifest& manifest, std::string_view topology, uint32_t relation) {
+  if (topology != kTypedTopology || relation >= manifest.edge_types.size()) {
+    return {.source_count = manifest.node_count, .destination_count = manifest.node_count};
+  }
+  const EdgeTypeRecord& edges = manifest.edge_types[relation];
+  const NodeTypeRecord &source = manifest.node_types[edges.source],
+                       &destination = manifest.node_types[edges.destination];
+  return {.source_first = source.first,
+          .source_count = source.count,
+          .destination_first = destination.first,
+          .destination_count = destination.count};
 }
 
 template <typename Take>
-Status GraphChange::TakeAll(EdgeReader& edges, const Take& take) {
-  const uint64_t nodes = manifest().node_count;
+Status GraphChange::TakeAll(EdgeReader& edges, uint32_t relation, const Take& take) {
+  QUARRY_RETURN_IF_ERROR(CheckRelation(relation));
+  const EdgeEnds ends = EndsOf(manifest(), topology().name, relation);
   std::vector<Edge> batch(kChangeBatch);
   uint64_t first = 0;
   while (true) {
     QUARRY_TRY(const size_t n, edges.Read(batch));
     if (n == 0) return Status::Ok();
     for (size_t i = 0; i < n; ++i) {
-      const uint64_t largest = std::max(batch[i].source, batch[i].destination);
-      if (largest >= nodes) return NoSuchNode(edges.Position(first + i), largest, nodes);
+      Edge& edge = batch[i];
+      if (edge.source >= ends.source_count) {
+        return NoSuchNode(edges.Position(first + i), edge.source, ends.source_count);
+      }
+      if (edge.destination >= ends.destination_count) {
+        return NoSuchNode(edges.Position(first + i), edge.destination, ends.destination_count);
+      }
+      edge.source += ends.source_first;
+      edge.destination += ends.destination_first;
     }
     QUARRY_RETURN_IF_ERROR(take(std::span<const Edge>(batch).first(n), edges.weights()));
     first += n;
@@ -283,29 +328,54 @@ Status GraphChange::TakeAll(EdgeReader& edges, const Take& take) {
   }
 }
 
-Status GraphChange::CheckEdges(std::span<const Edge> edges) const {
-  const uint64_t nodes = manifest().node_count;
+Status GraphChange::CheckRelation(uint32_t relation) const {
+  const uint64_t count = topology().relation_count;
+  if (relation < count) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "relation {}: topology \"{}\" has {}", relation, topology().name,
+                    count);
+}
+
+Status GraphChange::CheckEdges(std::span<const Edge> edges, uint32_t relation) const {
+  QUARRY_RETURN_IF_ERROR(CheckRelation(relation));
+  const Manifest& graph = manifest();
+  const EdgeEnds ends = EndsOf(graph, topology().name, relation);
+  const auto check = [&](size_t i, std::string_view end, uint64_t node, uint64_t first,
+                         uint64_t count) -> Status {
+    if (node - first < count) return Status::Ok();
+    if (node >= graph.node_count) return NoSuchNode(fmt::format("edge {}", i), node, graph.node_count);
+    return MakeStatus(Code::kInvalidArgument, "edge {}: its {} {} is of type \"{}\"; {} leads {} \"{}\"", i,
+                      end, node, TypeFrom(graph, node),
+                      EdgeTypeName(graph.node_types, graph.edge_types[relation]),
+                      end == "source" ? "from" : "to", TypeFrom(graph, first));
+  };
   for (size_t i = 0; i < edges.size(); ++i) {
-    const uint64_t largest = std::max(edges[i].source, edges[i].destination);
-    if (largest >= nodes) return NoSuchNode(fmt::format("edge {}", i), largest, nodes);
+    QUARRY_RETURN_IF_ERROR(check(i, "source", edges[i].source, ends.source_first, ends.source_count));
+    QUARRY_RETURN_IF_ERROR(
+        check(i, "destination", edges[i].destination, ends.destination_first, ends.destination_count));
   }
   return Status::Ok();
 }
 
-Status GraphChange::AddAll(EdgeReader& edges) {
+Status GraphChange::AddAll(EdgeReader& edges, uint32_t relation) {
   if (edges.weighted() && !topology().weighted) return NoWeights(topology());
-  return TakeAll(edges, [this](std::span<const Edge> batch, std::span<const float> weights) {
-    return Add(batch, weights);
+  return TakeAll(edges, relation, [&](std::span<const Edge> batch, std::span<const float> weights) {
+    return Add(batch, weights, relation);
   });
 }
 
-Status GraphChange::RemoveAll(EdgeReader& edges) {
-  return TakeAll(edges,
-                 [this](std::span<const Edge> batch, std::span<const float>) { return Remove(batch); });
+Status GraphChange::RemoveAll(EdgeReader& edges, uint32_t relation) {
+  return TakeAll(edges, relation, [&](std::span<const Edge> batch, std::span<const float>) {
+    return Remove(batch, relation);
+  });
 }
 
-Status GraphChange::RemoveAllNodes(IntReader& nodes) {
-  const uint64_t count = manifest().node_count;
+Status GraphChange::RemoveAllNodes(IntReader& nodes, uint32_t node_type) {
+  const std::vector<NodeTypeRecord>& types = manifest().node_types;
+  if (node_type >= std::max<size_t>(1, types.size())) {
+    return MakeStatus(Code::kInvalidArgument, "type {} of nodes: there are {}", node_type, types.size());
+  }
+  const uint64_t count = types.empty() ? manifest().node_count : types[node_type].count;
+  const uint64_t start = types.empty() ? 0 : types[node_type].first;
   std::vector<int64_t> ids(kChangeBatch);
   std::vector<NodeId> batch;
   for (uint64_t first = 0;; first += batch.size()) {
@@ -318,7 +388,7 @@ Status GraphChange::RemoveAllNodes(IntReader& nodes) {
                           "{}: node id {} is out of range; there are {} nodes, 0 to {}",
                           nodes.Position(first + i), ids[i], count, count - 1);
       }
-      batch.push_back(static_cast<NodeId>(ids[i]));
+      batch.push_back(static_cast<NodeId>(start + static_cast<uint64_t>(ids[i])));
     }
     QUARRY_RETURN_IF_ERROR(RemoveNodes(batch));
   }
@@ -355,7 +425,12 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   std::shared_ptr<const Manifest> before = store.manifest();
   if (before->FindTopology(options.topology) == nullptr) return store.OpenTopology(options.topology).status();
-  QUARRY_RETURN_IF_ERROR(CheckChangeable(*before, options.topology, store.path()));
+  if (options.nodes > 0) QUARRY_RETURN_IF_ERROR(CheckNodesCanCome(*before, store.path()));
+  if (const uint64_t relations = before->FindTopology(options.topology)->relation_count;
+      relations > uint64_t{1} << kChangeRelationBits) {
+    return MakeStatus(Code::kUnsupported, "{}: topology \"{}\" has {} relations: more than {} cannot change",
+                      store.path(), options.topology, relations, uint64_t{1} << kChangeRelationBits);
+  }
   if (options.nodes > 0 && options.first_node.value_or(before->node_count) != before->node_count) {
     return MakeStatus(Code::kBusy, "{}: there are {} nodes, not {}: others have added some; add these behind",
                       store.path(), before->node_count, *options.first_node);

@@ -15,11 +15,14 @@
 
 namespace quarry {
 
+// Takes edges and the relation of each, or none where there is one.
+using TakeEdges = std::function<Status(std::span<const Edge>, std::span<const uint32_t>)>;
+
 // Calls `take` with the edges that lead to or from `nodes`, some at a time; one may come twice. The lists of the nodes have
 // them, where there are lists of both directions; else all edges are read through. kCancelled, kCorruption, kIoError.
 Status EdgesOf(IoBackend& backend, MemoryBudget& budget, const Topology& topology,
                const TopologyRecord& record, const RowBitmap& nodes, const ProgressFunction& progress,
-               const std::function<Status(std::span<const Edge>)>& take);
+               const TakeEdges& take);
 
 // Calls `put` with writes after which the nodes have no label and no split, and rows of zeros, some at a time.
 Status ClearRowsOf(const Manifest& manifest, const RowBitmap& nodes,

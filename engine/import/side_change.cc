@@ -17,7 +17,8 @@ namespace {
 // Reads sorted keys one by one.
 class ChangeKeys {
  public:
-  explicit ChangeKeys(ExternalSorter<uint128_t>& sorter) : sorter_(sorter), keys_(kChangeBatch) {}
+  ChangeKeys(ExternalSorter<uint128_t>& sorter, bool by_relation)
+      : sorter_(sorter), by_relation_(by_relation), keys_(kChangeBatch) {}
   // The next one, which stays the next; none at the end.
   Result<const ChangeKey*> Look() {
     if (known_) return &next_;
@@ -26,7 +27,7 @@ class ChangeKeys {
       at_ = 0;
       if (count_ == 0) return nullptr;
     }
-    next_ = ChangeKey::Of(keys_[at_++]);
+    next_ = ChangeKey::Of(keys_[at_++], by_relation_);
     known_ = true;
     return &next_;
   }
@@ -34,13 +35,14 @@ class ChangeKeys {
 
  private:
   ExternalSorter<uint128_t>& sorter_;
+  const bool by_relation_;
   std::vector<uint128_t> keys_;
   size_t at_ = 0, count_ = 0;
   ChangeKey next_;
   bool known_ = false;
 };
 
-// What happens to the edges of a list that have one neighbor.
+// What happens to the edges of a list that have one neighbor and one relation.
 struct PairChange {
   bool remove = false;
   std::vector<float> weights;  // of edges to be added, ascending by their bits
@@ -50,8 +52,13 @@ struct PairChange {
 class SideChange {
  public:
   SideChange(const TopologyRecord& record, const Topology& topology, Adjacency side,
-             GraphChangeReport& report)
-      : record_(record), topology_(topology), side_(side), report_(report) {}
+             GraphChangeReport& report, std::span<int64_t> type_edges)
+      : record_(record),
+        topology_(topology),
+        side_(side),
+        report_(report),
+        single_(record.deduplicated || record.undirected),
+        type_edges_(side == Adjacency::kCsc ? type_edges : std::span<int64_t>()) {}
 
   Result<ListEdits> Make(IoBackend& backend, ExternalSorter<uint128_t>& sorter,
                          const ProgressFunction& progress) {
@@ -60,7 +67,10 @@ class SideChange {
     if (record_.weighted) {
       QUARRY_TRY(weights_, EdgeColumnReader::Make(backend, topology_, side_, EdgeColumn::kWeights));
     }
-    ChangeKeys keys(sorter);
+    if (record_.relation_count > 1) {
+      QUARRY_TRY(relations_, EdgeColumnReader::Make(backend, topology_, side_, EdgeColumn::kRelations));
+    }
+    ChangeKeys keys(sorter, record_.by_relation);
     while (true) {
       QUARRY_TRY(const ChangeKey* const key, keys.Look());
       if (key == nullptr) break;
@@ -79,19 +89,21 @@ class SideChange {
     if (weights_ != nullptr) {
       QUARRY_TRY(old_weights_, weights_->Read(indptr[list], indptr[list + 1]));
     }
+    if (relations_ != nullptr) {
+      QUARRY_TRY(old_relations_, relations_->Read(indptr[list], indptr[list + 1]));
+    }
     const size_t added_before = edits_.places.size(), removed_before = edits_.removed.size();
     list_added_ = list_removed_ = 0;
     size_t at = 0;
     while (true) {
       QUARRY_TRY(const ChangeKey* const key, keys.Look());
       if (key == nullptr || key->list != list) break;
-      const NodeId neighbor = key->neighbor;
+      neighbor_ = key->neighbor;
+      relation_ = key->relation;
+      const uint64_t place = ChangeKey::Place(neighbor_, relation_, record_.by_relation);
       QUARRY_TRY(const PairChange change, TakePair(keys));
-      const auto from = old_.begin() + static_cast<std::ptrdiff_t>(at);
-      const auto first = static_cast<size_t>(std::lower_bound(from, old_.end(), neighbor) - old_.begin());
-      const auto end = static_cast<size_t>(std::upper_bound(from, old_.end(), neighbor) - old_.begin());
-      record_.deduplicated ? ChangeSingle(neighbor, change, first, end)
-                           : ChangeParallel(neighbor, change, first, end);
+      const size_t first = FirstFrom(at, place), end = FirstFrom(first, place + 1);
+      single_ ? ChangeSingle(change, first, end) : ChangeParallel(change, first, end);
       at = end;
     }
     if (old_.size() + list_added_ > std::numeric_limits<uint32_t>::max()) {
@@ -106,8 +118,23 @@ class SideChange {
     return Status::Ok();
   }
 
-  // The keys of one pair of nodes, which come next. Reverses come behind the edges that were given, and count where there
-  // are none of those.
+  // The first old edge from `at` on that does not stand before `place`.
+  size_t FirstFrom(size_t at, uint64_t place) const {
+    size_t end = old_.size();
+    while (at < end) {
+      const size_t middle = at + (end - at) / 2;
+      const uint32_t relation = old_relations_.empty() ? 0 : old_relations_[middle];
+      if (ChangeKey::Place(old_[middle], relation, record_.by_relation) < place) {
+        at = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return at;
+  }
+
+  // The keys of one pair of nodes and one relation, which come next. Reverses come behind the edges that were given, and
+  // count where there are none of those.
   Result<PairChange> TakePair(ChangeKeys& keys) {
     QUARRY_TRY(const ChangeKey* first, keys.Look());
     const ChangeKey pair = *first;
@@ -116,7 +143,10 @@ class SideChange {
     double sum = 0;
     while (true) {
       QUARRY_TRY(const ChangeKey* const key, keys.Look());
-      if (key == nullptr || key->list != pair.list || key->neighbor != pair.neighbor) break;
+      if (key == nullptr || key->list != pair.list || key->neighbor != pair.neighbor ||
+          key->relation != pair.relation) {
+        break;
+      }
       if (!key->add) change.remove = true;
       if (key->add && key->reverse == reverse.value_or(key->reverse)) {
         reverse = key->reverse;
@@ -125,7 +155,7 @@ class SideChange {
       }
       keys.Pass();
     }
-    if (!record_.deduplicated || change.weights.empty()) return change;
+    if (!single_ || change.weights.empty()) return change;
     change.weights = {static_cast<float>(sum)};
     if (std::isfinite(change.weights[0])) return change;
     return MakeStatus(
@@ -137,16 +167,19 @@ class SideChange {
   void RemoveOld(size_t place) {
     edits_.removed.push_back(static_cast<uint32_t>(place));
     ++list_removed_;
+    if (!type_edges_.empty()) --type_edges_[relation_];
   }
   // Before the old edge at `place`, or behind the last.
-  void AddBefore(size_t place, NodeId neighbor, float weight) {
+  void AddBefore(size_t place, float weight) {
     edits_.places.push_back(static_cast<uint32_t>(place - list_removed_ + list_added_++));
-    edits_.neighbors.push_back(neighbor);
+    edits_.neighbors.push_back(neighbor_);
     if (record_.weighted) edits_.weights.push_back(weight);
+    if (record_.relation_count > 1) edits_.relations.push_back(relation_);
+    if (!type_edges_.empty()) ++type_edges_[relation_];
   }
   uint32_t OldWeightBits(size_t place) const { return old_weights_[place]; }
 
-  void ChangeSingle(NodeId neighbor, const PairChange& change, size_t first, size_t end) {
+  void ChangeSingle(const PairChange& change, size_t first, size_t end) {
     const bool there = first < end, add = !change.weights.empty();
     if (side_ == Adjacency::kCsc) {
       report_.absent += change.remove && !there ? 1 : 0;
@@ -157,11 +190,11 @@ class SideChange {
         (!record_.weighted || OldWeightBits(first) == std::bit_cast<uint32_t>(change.weights[0]));
     if (same || (!add && !change.remove)) return;
     if (there) RemoveOld(first);
-    if (add) AddBefore(end, neighbor, change.weights[0]);
+    if (add) AddBefore(end, change.weights[0]);
   }
 
   // Equal edges lie in the order of the bits of their weights, as imports sort them.
-  void ChangeParallel(NodeId neighbor, const PairChange& change, size_t first, size_t end) {
+  void ChangeParallel(const PairChange& change, size_t first, size_t end) {
     if (side_ == Adjacency::kCsc && change.remove && first == end) ++report_.absent;
     size_t place = first;
     if (change.remove) {
@@ -170,7 +203,7 @@ class SideChange {
     for (const float weight : change.weights) {
       while (place < end && (!record_.weighted || OldWeightBits(place) <= std::bit_cast<uint32_t>(weight)))
         ++place;
-      AddBefore(place, neighbor, weight);
+      AddBefore(place, weight);
     }
   }
 
@@ -178,8 +211,12 @@ class SideChange {
   const Topology& topology_;
   const Adjacency side_;
   GraphChangeReport& report_;
-  std::unique_ptr<EdgeColumnReader> neighbors_, weights_;
-  std::span<const uint32_t> old_, old_weights_;  // the list as it is
+  const bool single_;  // equal edges of one relation are kept once
+  const std::span<int64_t> type_edges_;
+  std::unique_ptr<EdgeColumnReader> neighbors_, weights_, relations_;
+  std::span<const uint32_t> old_, old_weights_, old_relations_;  // the list as it is
+  NodeId neighbor_ = 0;                                          // whose edges change, and their relation
+  uint32_t relation_ = 0;
   size_t list_added_ = 0, list_removed_ = 0;
   ListEdits edits_;
 };
@@ -188,8 +225,8 @@ class SideChange {
 
 Result<ListEdits> EditsOf(IoBackend& backend, const TopologyRecord& record, const Topology& topology,
                           Adjacency side, ExternalSorter<uint128_t>& sorter, const ProgressFunction& progress,
-                          GraphChangeReport& report) {
-  return SideChange(record, topology, side, report).Make(backend, sorter, progress);
+                          GraphChangeReport& report, std::span<int64_t> type_edges) {
+  return SideChange(record, topology, side, report, type_edges).Make(backend, sorter, progress);
 }
 
 }  // namespace quarry

@@ -9,6 +9,7 @@
 #include "quarry/import/external_sort.h"
 #include "quarry/import/topology_builder.h"
 #include "quarry/storage/data_file.h"
+#include "quarry/storage/edge_columns.h"
 #include "quarry/storage/topology.h"
 #include "spool.h"
 
@@ -120,21 +121,6 @@ class WeightSums {
   size_t count_ = 0;
 };
 
-// Cuts relation ids to the width that the file gives them.
-class RelationNarrower {
- public:
-  explicit RelationNarrower(uint64_t relation_count) : width_(RelationIdBytes(relation_count)) {}
-  std::span<const std::byte> Narrow(std::span<const uint32_t> relations) {
-    bytes_.resize(relations.size() * width_);
-    for (size_t i = 0; i < relations.size(); i++) std::memcpy(&bytes_[i * width_], &relations[i], width_);
-    return bytes_;
-  }
-
- private:
-  const uint64_t width_;  // the CPU is little-endian, so that the low bytes come first
-  std::vector<std::byte> bytes_;
-};
-
 // Turns the ascending lists of keys into indptr: 64-bit ends, one per list, lists without keys included.
 class IndptrWriter {
  public:
@@ -232,17 +218,18 @@ class Builder final : public TopologyBuilder {
                           .edge_count = edge_count};
     std::copy(database_id.begin(), database_id.end(), superblock.database_id.begin());
     QUARRY_TRY(const uint64_t file_bytes, writer->Finish(superblock));
-    return TopologyRecord{.generation = generation,
-                          .node_count = node_count,
-                          .edge_count = edge_count,
-                          .relation_count = options_.relation_count,
-                          .has_csr = options_.csr,
-                          // Typed lists may hold a neighbor once per relation.
-                          .deduplicated = deduplicate_ && options_.relation_count == 1,
-                          .undirected = options_.undirected,
-                          .weighted = options_.weighted,
-                          .by_relation = options_.by_relation,
-                          .file_bytes = file_bytes};
+    return TopologyRecord{
+        .generation = generation,
+        .node_count = node_count,
+        .edge_count = edge_count,
+        .relation_count = options_.relation_count,
+        .has_csr = options_.csr,
+        // Lists of several relations may hold a neighbor once for each.
+        .deduplicated = deduplicate_ && (options_.relation_count == 1 || options_.by_relation),
+        .undirected = options_.undirected,
+        .weighted = options_.weighted,
+        .by_relation = options_.by_relation,
+        .file_bytes = file_bytes};
   }
 
  private:

@@ -85,7 +85,7 @@ class BucketSorter {
     QUARRY_TRY(const std::unique_ptr<Topology> topology,
                Topology::Open(store_.backend(), store_.path(), record, store_.manifest()->database_id));
     QUARRY_TRY(const auto edges, TopologyEdges::Make(store_.backend(), *topology, budget_));
-    QUARRY_TRY(RelationScan relations, RelationScan::Open(store_, budget_, record));
+    QUARRY_TRY(RelationScan relations, RelationScan::Open(store_.backend(), budget_, *topology));
     QUARRY_RETURN_IF_ERROR(Reserve(record.edge_count));
     sorter_ = std::make_unique<ExternalSorter<Key>>(
         store_.backend(),

@@ -4,6 +4,7 @@
 
 #include "bgl.h"
 #include "grem.h"
+#include "kept_partition.h"
 #include "metis_partition.h"
 #include "random_partition.h"
 
@@ -45,6 +46,8 @@ Result<Assignment> Partition(EdgeSource& edges, const PartitionOptions& options,
                  context.budget.Reserve(edges.node_count() * sizeof(uint32_t), "the part of each node"));
       return PartitionAtRandom(edges.node_count(), parts, options.seed);
     }
+    case PartitionMethod::kKept:
+      return PartitionByKeeping(edges, options.kept, parts, context);
     case PartitionMethod::kGrem:
       break;
   }

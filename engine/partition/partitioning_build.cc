@@ -328,6 +328,32 @@ Status PutTrainingFirst(Store& store, MemoryBudget& budget, Assignment& assignme
   return Status::Ok();
 }
 
+// The parts that nodes have in the partitioning that is to be replaced, which become options.kept.
+Result<MemoryBudget::Reservation> ReadKept(Store& store, MemoryBudget& budget, const PartitioningSpec& spec,
+                                           PartitionOptions& options, Assignment& kept) {
+  if (spec.training_first) {
+    return Status(Code::kUsage,
+                  "training-first gives nodes other parts, and kept leaves them theirs: one of the two");
+  }
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const PartitioningRecord* const record = manifest->FindPartitioning(spec.name);
+  if (record == nullptr) return ReadAssignment(store, budget, spec.name).status();
+  if (options.parts != 0 && options.parts != record->part_count) {
+    return MakeStatus(Code::kUsage, "{}: {} parts: partitioning \"{}\" has {}, which are kept", store.path(),
+                      options.parts, spec.name, record->part_count);
+  }
+  if (record->topology != spec.topology) {
+    return MakeStatus(Code::kUsage, "{}: partitioning \"{}\" is of topology \"{}\", not of \"{}\"",
+                      store.path(), spec.name, record->topology, spec.topology);
+  }
+  QUARRY_TRY(MemoryBudget::Reservation reservation,
+             budget.Reserve(record->node_count * sizeof(uint32_t), "the parts that nodes keep"));
+  QUARRY_TRY(kept, ReadAssignment(store, budget, spec.name));
+  options.parts = kept.parts;
+  options.kept = kept.part_of;
+  return reservation;
+}
+
 // The topology and what is read of it go before the build, which opens it anew.
 Result<Assignment> AssignNodes(Store& store, MemoryBudget& budget, const TopologyRecord& record,
                                PartitionOptions options, const std::string& scratch,
@@ -371,6 +397,11 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
                                             PartitionOptions options, const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));  // before hours of partitioning
+  Assignment kept;
+  MemoryBudget::Reservation kept_reservation;
+  if (options.method == PartitionMethod::kKept) {
+    QUARRY_TRY(kept_reservation, ReadKept(store, budget, spec, options, kept));
+  }
   QUARRY_RETURN_IF_ERROR(CheckPartCount(options.parts));
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
   const TopologyRecord* const topology = snapshot->FindTopology(spec.topology);
@@ -386,6 +417,8 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
       EnsureSyncedDirectory(store.backend(), fmt::format("{}/{}", store.path(), kPartitionsFolder)));
   QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), scratch));
   QUARRY_TRY(Assignment assignment, AssignNodes(store, budget, *topology, options, scratch, progress));
+  kept = {};
+  kept_reservation.Release();
   if (spec.training_first) {
     QUARRY_RETURN_IF_ERROR(PutTrainingFirst(store, budget, assignment));
     spec.method += kTrainingFirstMethod;

@@ -41,6 +41,14 @@ Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord
 
 namespace {
 
+Result<const PartitioningRecord*> FindPartitioning(const Store& store, const Manifest& manifest,
+                                                   std::string_view name) {
+  const PartitioningRecord* const record = manifest.FindPartitioning(name);
+  if (record != nullptr) return record;
+  return MakeStatus(Code::kNotFound, "{}: {}; `quarry partition build` makes one", store.path(),
+                    ThereIsNo("partitioning", name, "partitionings", manifest.partitionings));
+}
+
 // Its rows are those of the database; edges may have come and gone, and nodes come.
 bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.topology);
@@ -90,11 +98,7 @@ Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record) {
 Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& store, MemoryBudget& budget,
                                                                      std::string_view name) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const PartitioningRecord* const record = manifest->FindPartitioning(name);
-  if (record == nullptr) {
-    return MakeStatus(Code::kNotFound, "{}: {}; `quarry partition build` makes one", store.path(),
-                      ThereIsNo("partitioning", name, "partitionings", manifest->partitionings));
-  }
+  QUARRY_TRY(const PartitioningRecord* const record, FindPartitioning(store, *manifest, name));
   if (!IsServable(*manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
@@ -138,6 +142,31 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
     QUARRY_TRY(opened->splits_, opened->Load(kPartSplitsSection, bytes(sizeof(uint8_t))));
   }
   return opened;
+}
+
+Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::string_view name) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  QUARRY_TRY(const PartitioningRecord* const record, FindPartitioning(store, *manifest, name));
+  StoredPartitioning opened(store.backend());
+  opened.record_ = *record;
+  QUARRY_TRY(opened.data_, OpenParts(store, *record));
+  const uint64_t parts = record->part_count, ids_bytes = record->node_count * sizeof(NodeId);
+  constexpr uint64_t kIdsAtATime = 64 << 10;
+  QUARRY_TRY(opened.reservation_, budget.Reserve(parts * parts * sizeof(BucketEntry) +
+                                                     CeilDiv(ids_bytes, kPageBytes) * sizeof(uint32_t) +
+                                                     kIdsAtATime * sizeof(NodeId),
+                                                 "the parts of a partitioning's nodes"));
+  QUARRY_TRY(opened.directory_, DirectoryIn(store.backend(), opened.data_, *record));
+  QUARRY_TRY(opened.new_ids_, opened.Load(kNewIdsSection, ids_bytes));
+  Assignment assignment{.parts = record->part_count, .part_of = {}};
+  assignment.part_of.reserve(record->node_count);
+  std::vector<NodeId> ids;
+  for (uint64_t first = 0; first < record->node_count; first += ids.size()) {
+    ids.resize(std::min(kIdsAtATime, record->node_count - first));
+    QUARRY_RETURN_IF_ERROR(opened.ReadNewIds(static_cast<NodeId>(first), ids));
+    for (const NodeId id : ids) assignment.part_of.push_back(opened.directory_.PartOf(id));
+  }
+  return assignment;
 }
 
 Result<StoredPartitioning::CheckedSection> StoredPartitioning::Load(std::string_view name,

@@ -42,11 +42,11 @@ Result<std::unique_ptr<TypedLists>> TypedLists::Load(Store& store, MemoryBudget&
     return MakeStatus(Code::kUnsupported, "{}: {} types of edges: samples by type are of 65536 at most",
                       store.path(), graph->relation_count);
   }
-  QUARRY_TRY(RelationScan scan, RelationScan::Open(store, budget, *graph));
+  QUARRY_TRY(RelationScan scan, RelationScan::Open(store.backend(), budget, topology));
   QUARRY_TRY(const auto reservation,
              budget.Reserve(kRelationsAtATime * sizeof(uint32_t), "reading the types of edges"));
   std::vector<uint32_t> ids;
-  uint64_t left = graph->edge_count;
+  uint64_t left = topology.edge_count();
   return Make(manifest, topology, [&]() -> Result<std::span<const uint32_t>> {
     ids.resize(std::min(left, kRelationsAtATime));
     left -= ids.size();

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/units.h"
 #include "quarry/storage/feature_table.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/record_names.h"
 #include "quarry/storage/topology_compaction.h"
 
 namespace quarry {
@@ -15,7 +18,21 @@ namespace {
 constexpr uint64_t kTableWriterBytes = 8 * kMiB;  // buffers of the file's writer
 constexpr uint64_t kZerosBytes = kMiB;
 
-Status CheckNewTable(const Manifest& manifest, const wire::CreateTable& create, const std::string& path) {
+// "paper", of a table "paper.feature"; nothing of a table with a row for each node.
+std::optional<std::string_view> TypeIn(std::string_view table) {
+  const size_t dot = table.find('.');
+  return dot == std::string_view::npos ? std::nullopt : std::optional(table.substr(0, dot));
+}
+
+// The type of nodes whose rows the table would have; null: all nodes have.
+NodeTypeRecord* TypeOf(Manifest& manifest, std::string_view table) {
+  const std::optional<std::string_view> name = TypeIn(table);
+  if (!name) return nullptr;
+  const auto type = std::ranges::find(manifest.node_types, *name, &NodeTypeRecord::name);
+  return type == manifest.node_types.end() ? nullptr : &*type;
+}
+
+Status CheckNewTable(Manifest& manifest, const wire::CreateTable& create, const std::string& path) {
   if (manifest.FindTable(create.table) != nullptr) {
     return MakeStatus(Code::kAlreadyExists, "{}: there is a table \"{}\" already", path, create.table);
   }
@@ -25,7 +42,9 @@ Status CheckNewTable(const Manifest& manifest, const wire::CreateTable& create, 
     return MakeStatus(Code::kInvalidArgument,
                       "{}: a table \"{}\" of zeros would say something of each node: import it", path, known);
   }
-  return Status::Ok();
+  if (!TypeIn(create.table) || TypeOf(manifest, create.table) != nullptr) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{}: table \"{}\": {}", path, create.table,
+                    ThereIsNo("type of nodes", *TypeIn(create.table), "types", manifest.node_types));
 }
 
 Status WriteZeros(FeatureTableWriter& writer, const FeatureGeometry& geometry,
@@ -45,10 +64,12 @@ Status WriteZeros(FeatureTableWriter& writer, const FeatureGeometry& geometry,
 
 Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& create,
                    const ProgressFunction& progress) {
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  QUARRY_RETURN_IF_ERROR(CheckNewTable(*manifest, create, store.path()));
+  Manifest manifest = *store.manifest();
+  QUARRY_RETURN_IF_ERROR(CheckNewTable(manifest, create, store.path()));
+  const NodeTypeRecord* const of = TypeOf(manifest, create.table);
   QUARRY_TRY(const FeatureGeometry geometry,
-             FeatureGeometry::Make(create.element_type, create.dim, manifest->node_count));
+             FeatureGeometry::Make(create.element_type, create.dim,
+                                   of == nullptr ? manifest.node_count : of->count));
   TableRecord record = {.name = create.table,
                         .file = fmt::format("features/{}-1.qft", create.table),
                         .element_type = create.element_type,
@@ -68,7 +89,7 @@ Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& 
   const std::string path = store.path() + "/" + record.file;
   const auto write = [&]() -> Status {
     QUARRY_TRY(const auto writer, FeatureTableWriter::Create(store.backend(), path, geometry,
-                                                             manifest->database_id, record.generation));
+                                                             manifest.database_id, record.generation));
     QUARRY_RETURN_IF_ERROR(WriteZeros(*writer, geometry, progress));
     QUARRY_TRY(record.file_bytes, writer->Finish());
     return Status::Ok();
@@ -80,8 +101,11 @@ Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& 
   // After an error the file may be named: it stays, and the next open knows.
   return store.UpdateManifest([&](Manifest& next) {
     QUARRY_RETURN_IF_ERROR(CheckNewTable(next, create, store.path()));
-    record.added_rows = next.node_count - record.row_count;
-    record.row_count = next.node_count;
+    NodeTypeRecord* const type = TypeOf(next, record.name);
+    if (type != nullptr) type->feature_table = record.name;
+    const uint64_t rows = type == nullptr ? next.node_count : type->count;
+    record.added_rows = rows - record.row_count;
+    record.row_count = rows;
     next.tables.push_back(record);
     return Status::Ok();
   });

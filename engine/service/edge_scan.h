@@ -12,13 +12,11 @@
 #include "quarry/base/status.h"
 #include "quarry/format/types.h"
 #include "quarry/storage/edge_columns.h"
-#include "quarry/storage/edge_values.h"
-#include "quarry/storage/scanner.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
 
-// An open topology, and what its edges have beside their ends.
+// An open topology.
 struct EdgeFile {
   // Holds indptr and the checksums of pages. kNotFound, kCorruption, kOutOfBudget.
   static Result<EdgeFile> Open(Store& store, MemoryBudget& budget, std::string_view name);
@@ -26,7 +24,6 @@ struct EdgeFile {
   TopologyRecord record;
   MemoryBudget::Reservation reservation;
   std::unique_ptr<Topology> topology;
-  std::unique_ptr<EdgeValues> relations;  // null: there is one
 };
 
 class EdgeScan {
@@ -45,16 +42,16 @@ class EdgeScan {
 
  private:
   explicit EdgeScan(const EdgeFile& file) : file_(file) {}
-  Result<uint64_t> ReadHeads();
-  Status ReadRelations(std::span<Triple> edges);
+  Status ReadHeads();
+  Status ReadRelations();
   Status ReadWeights();
   void SetTails(std::span<Triple> edges);
 
   const EdgeFile& file_;
   MemoryBudget::Reservation reservation_;
-  std::unique_ptr<EdgeColumnScanner> heads_;    // null: not asked for
-  std::unique_ptr<FileScanner> relations_;      // null: one relation
-  std::unique_ptr<EdgeColumnScanner> weights_;  // null: not asked for, or there are none
+  std::unique_ptr<EdgeColumnScanner> heads_;      // null: not asked for
+  std::unique_ptr<EdgeColumnScanner> relations_;  // null: one relation
+  std::unique_ptr<EdgeColumnScanner> weights_;    // null: not asked for, or there are none
   std::vector<Triple> edges_;
   std::vector<float> weight_values_;
   uint64_t next_ = 0;

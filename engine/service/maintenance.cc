@@ -281,7 +281,7 @@ struct Maintenance::Runner {
     if (build.rows && !(usual && manifest->FindTable(build.table) == nullptr)) spec.table = build.table;
     PartitionOptions options = {
         .method = build.method, .parts = build.parts, .chunk_share = build.chunk_share, .seed = build.seed};
-    if (build.parts == 0) {
+    if (build.parts == 0 && build.method != PartitionMethod::kKept) {
       const TopologyRecord* const topology = manifest->FindTopology(build.topology);
       if (topology == nullptr) return store.OpenTopology(build.topology).status();
       QUARRY_TRY(const PartitionTuning tuning,

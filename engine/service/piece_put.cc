@@ -86,7 +86,8 @@ Status PiecePut::Change(const wire::PutGraph& graph, std::span<const std::byte> 
       std::memcpy(weights.data(), block.data() + (2 * graph.edges + first) * sizeof(float),
                   count * sizeof(float));
     }
-    QUARRY_RETURN_IF_ERROR(graph.remove ? change_->Remove(edges) : change_->Add(edges, weights));
+    QUARRY_RETURN_IF_ERROR(graph.remove ? change_->Remove(edges, graph.relation)
+                                        : change_->Add(edges, weights, graph.relation));
   }
   return Status::Ok();
 }

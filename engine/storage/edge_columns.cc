@@ -2,23 +2,42 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
+#include <string_view>
+#include <utility>
 
-#include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
-#include "quarry/format/feature_table.h"
 #include "quarry/format/topology.h"
 
 namespace quarry {
 namespace {
 
-constexpr uint64_t kValuesPerPage = kPageBytes / sizeof(uint32_t);
 constexpr uint64_t kPagesAheadMax = 64;
 
-std::span<const uint32_t> ValuesOf(std::span<const std::byte> bytes, uint64_t count) {
-  return {reinterpret_cast<const uint32_t*>(bytes.data()), count};
+uint64_t ValueBytes(const Topology& topology, EdgeColumn column) {
+  return column == EdgeColumn::kRelations ? RelationIdBytes(topology.relation_count()) : sizeof(uint32_t);
+}
+
+std::string_view SectionOf(Adjacency side, EdgeColumn column) {
+  const TopologySections sections = SectionsOf(side);
+  return column == EdgeColumn::kWeights ? sections.weights : sections.relations;
 }
 
 }  // namespace
+
+RelationNarrower::RelationNarrower(uint64_t relation_count) : width_(RelationIdBytes(relation_count)) {}
+
+// The CPU is little-endian, so that the low bytes come first.
+std::span<const std::byte> RelationNarrower::Narrow(std::span<const uint32_t> relations) {
+  bytes_.resize(relations.size() * width_);
+  for (size_t i = 0; i < relations.size(); i++) std::memcpy(&bytes_[i * width_], &relations[i], width_);
+  return bytes_;
+}
+
+uint64_t BaseColumn::ChecksumBytes(const Topology& topology, EdgeColumn column) {
+  if (column == EdgeColumn::kNeighbors) return 0;  // the topology has them
+  return CeilDiv(topology.base_edge_count() * ValueBytes(topology, column), kPageBytes) * sizeof(uint32_t);
+}
 
 Result<BaseColumn> BaseColumn::Open(IoBackend& backend, const Topology& topology, Adjacency side,
                                     EdgeColumn column) {
@@ -26,9 +45,10 @@ Result<BaseColumn> BaseColumn::Open(IoBackend& backend, const Topology& topology
   opened.topology_ = &topology;
   opened.side_ = side;
   opened.column_ = column;
+  opened.value_bytes_ = ValueBytes(topology, column);
   opened.offset_ = topology.indices_offset(side);
   if (column == EdgeColumn::kNeighbors) return opened;
-  QUARRY_TRY(const Section section, topology.data().Find(SectionsOf(side).weights, opened.bytes()));
+  QUARRY_TRY(const Section section, topology.data().Find(SectionOf(side, column), opened.bytes()));
   QUARRY_TRY(opened.checksums_, LoadChecksums(backend, topology.data(), section));
   opened.offset_ = section.offset;
   if (opened.checksums_.size() == CeilDiv(section.bytes, kPageBytes)) return opened;
@@ -46,14 +66,36 @@ Status BaseColumn::VerifyPages(uint64_t page, std::span<const std::byte> bytes) 
     const uint32_t computed = CellChecksum(one, page);
     if (computed == checksums_[page]) continue;
     return ChecksumFault(topology_->data(), offset_ + page * kPageBytes,
-                         fmt::format("page {} of {}", page, SectionsOf(side_).weights), checksums_[page],
+                         fmt::format("page {} of {}", page, SectionOf(side_, column_)), checksums_[page],
                          computed);
   }
   return Status::Ok();
 }
 
+Result<std::span<const uint32_t>> BaseColumn::Values(uint64_t first, std::span<const std::byte> bytes,
+                                                     std::vector<uint32_t>& room) const {
+  const uint64_t count = bytes.size() / value_bytes_;
+  std::span<const uint32_t> values(reinterpret_cast<const uint32_t*>(bytes.data()), count);
+  if (column_ != EdgeColumn::kRelations) return values;
+  if (value_bytes_ < sizeof(uint32_t)) {
+    room.assign(count, 0);  // the upper bytes
+    for (uint64_t i = 0; i < count; ++i) {
+      std::memcpy(&room[i], bytes.data() + i * value_bytes_, value_bytes_);
+    }
+    values = room;
+  }
+  const auto strange = std::ranges::find_if(
+      values, [&](uint32_t relation) { return relation >= topology_->relation_count(); });
+  if (strange == values.end()) return values;
+  return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} relations",
+                    topology_->file().path(), SectionOf(side_, column_),
+                    first + static_cast<uint64_t>(strange - values.begin()), *strange,
+                    topology_->relation_count());
+}
+
 std::span<const uint32_t> BaseColumn::added() const {
   if (column_ == EdgeColumn::kNeighbors) return edits().neighbors();
+  if (column_ == EdgeColumn::kRelations) return edits().relations();
   const std::span<const float> weights = edits().weights();
   return {reinterpret_cast<const uint32_t*>(weights.data()), weights.size()};
 }
@@ -65,8 +107,10 @@ Result<std::unique_ptr<EdgeColumnScanner>> EdgeColumnScanner::Make(IoBackend& ba
   std::unique_ptr<EdgeColumnScanner> made(new EdgeColumnScanner(std::move(base), topology.edge_count()));
   made->base_count_ = topology.base_edge_count();
   if (made->base_count_ > 0) {
+    // Pieces of fewer bytes than a page would have no place in the file: those are of more edges than other columns' are.
+    const uint64_t bytes = std::max(kPageBytes, piece_bytes / sizeof(uint32_t) * made->column_.value_bytes());
     QUARRY_TRY(made->scanner_, FileScanner::Make(backend, topology.file(), made->column_.offset(),
-                                                 made->column_.bytes(), piece_bytes));
+                                                 made->column_.bytes(), RoundUp(bytes, kPageBytes)));
   }
   if (!topology.edits(side).empty()) {
     made->merge_.emplace(topology.edits(side), made->column_.added(), 0, topology.edge_count());
@@ -78,10 +122,10 @@ Result<std::unique_ptr<EdgeColumnScanner>> EdgeColumnScanner::Make(IoBackend& ba
 Result<std::span<const uint32_t>> EdgeColumnScanner::NextBase() {
   if (base_done_ == base_count_) return std::span<const uint32_t>();
   QUARRY_TRY(const std::span<const std::byte> bytes, scanner_->Next());
-  QUARRY_RETURN_IF_ERROR(column_.VerifyPages(base_done_ / kValuesPerPage, bytes));
-  const uint64_t count = std::min(bytes.size() / sizeof(uint32_t), base_count_ - base_done_);
-  base_done_ += count;
-  return ValuesOf(bytes, count);
+  QUARRY_RETURN_IF_ERROR(column_.VerifyPages(base_done_ / column_.values_per_page(), bytes));
+  const uint64_t count = std::min(bytes.size() / column_.value_bytes(), base_count_ - base_done_);
+  const uint64_t first = std::exchange(base_done_, base_done_ + count);
+  return column_.Values(first, bytes.first(count * column_.value_bytes()), widened_);
 }
 
 Result<std::span<const uint32_t>> EdgeColumnScanner::Next() {
@@ -139,12 +183,16 @@ Result<std::span<const uint32_t>> EdgeColumnReader::Read(uint64_t first, uint64_
                  base_end = std::min(edits.BaseAt(end), topology_.base_edge_count());
   std::span<const uint32_t> base;
   if (base_first < base_end) {
-    const uint64_t first_page = base_first / kValuesPerPage, end_page = CeilDiv(base_end, kValuesPerPage);
+    const uint64_t per_page = column_.values_per_page();
+    const uint64_t first_page = base_first / per_page, end_page = CeilDiv(base_end, per_page);
     if (first_page < window_page_ || end_page > window_page_ + window_pages_) {
       QUARRY_RETURN_IF_ERROR(Load(first_page, end_page - first_page));
     }
-    base = ValuesOf(window_.span().subspan((base_first - window_page_ * kValuesPerPage) * sizeof(uint32_t)),
-                    base_end - base_first);
+    const uint64_t width = column_.value_bytes();
+    QUARRY_TRY(base, column_.Values(base_first,
+                                    window_.span().subspan((base_first - window_page_ * per_page) * width,
+                                                           (base_end - base_first) * width),
+                                    widened_));
   }
   if (edits.empty()) return base;
   EdgeEdits::Merge merge(edits, column_.added(), first, end);

@@ -7,9 +7,14 @@
 #include "quarry/base/units.h"
 #include "quarry/format/topology.h"
 #include "quarry/io/buffer.h"
-#include "quarry/storage/data_file.h"
+#include "quarry/storage/edge_columns.h"
 
 namespace quarry {
+namespace {
+
+constexpr uint64_t kRelationPieceBytes = 256 * kKiB;
+
+}  // namespace
 
 uint64_t EdgeList::Bytes(const TopologyRecord& record) {
   constexpr uint64_t kReadBuffers = 8 * kMiB;  // a file scanner's, and slack of whole huge pages
@@ -32,29 +37,23 @@ Result<std::unique_ptr<EdgeList>> EdgeList::Open(Store& store, MemoryBudget& bud
   }
   QUARRY_TRY(list->topology_, store.OpenTopology(topology));
   QUARRY_RETURN_IF_ERROR(list->topology_->LoadIndices(store.backend(), Adjacency::kCsc));
-  QUARRY_RETURN_IF_ERROR(list->LoadRelations(store, *record));
+  QUARRY_RETURN_IF_ERROR(list->LoadRelations(store));
   return list;
 }
 
-Status EdgeList::LoadRelations(Store& store, const TopologyRecord& record) {
-  if (record.relation_count <= 1) return Status::Ok();
-  relation_bytes_ = RelationIdBytes(record.relation_count);
-  relations_.resize(record.edge_count * relation_bytes_);
-  QUARRY_TRY(const DataFile data, OpenDataFile(store.backend(), store.path() + "/" + record.file,
-                                               {.kind = FileKind::kTopology,
-                                                .database_id = store.manifest()->database_id,
-                                                .generation = record.generation,
-                                                .file_bytes = record.file_bytes}));
-  const std::string_view name = SectionsOf(Adjacency::kCsc).relations;
-  QUARRY_TRY(const Section section, data.Find(name, relations_.size()));
-  QUARRY_TRY(const std::vector<uint32_t> checksums, LoadChecksums(store.backend(), data, section));
-  QUARRY_RETURN_IF_ERROR(LoadPages(store.backend(), data, section, checksums, relations_));
-  for (uint64_t edge = 0; edge < record.edge_count; edge++) {
-    if (relation(edge) < record.relation_count) continue;
-    return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} relations", data.file.path(),
-                      name, edge, relation(edge), record.relation_count);
+Status EdgeList::LoadRelations(Store& store) {
+  if (topology_->relation_count() <= 1) return Status::Ok();
+  RelationNarrower narrower(topology_->relation_count());
+  relation_bytes_ = narrower.width();
+  relations_.reserve(topology_->edge_count() * relation_bytes_);
+  QUARRY_TRY(const auto scanner, EdgeColumnScanner::Make(store.backend(), *topology_, Adjacency::kCsc,
+                                                         EdgeColumn::kRelations, kRelationPieceBytes));
+  while (true) {
+    QUARRY_TRY(const std::span<const uint32_t> values, scanner->Next());
+    if (values.empty()) return Status::Ok();
+    const std::span<const std::byte> bytes = narrower.Narrow(values);
+    relations_.insert(relations_.end(), bytes.begin(), bytes.end());
   }
-  return Status::Ok();
 }
 
 uint32_t EdgeList::relation(uint64_t edge) const {

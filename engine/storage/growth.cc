@@ -36,6 +36,9 @@ Status AddTo(Manifest& manifest, const Store::GraphCommit& commit, const std::st
     return MakeStatus(Code::kBusy, "{}: other edges of \"{}\" were committed meanwhile: do it again", path,
                       commit.topology);
   }
+  for (size_t type = 0; type < std::min(commit.type_edges.size(), manifest.edge_types.size()); ++type) {
+    manifest.edge_types[type].edge_count += static_cast<uint64_t>(commit.type_edges[type]);
+  }
   topology->edge_count = commit.run->edges_after();
   topology->runs.push_back(*commit.run);
   return Status::Ok();

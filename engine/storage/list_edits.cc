@@ -11,6 +11,7 @@ struct ListPart {
   std::span<const uint32_t> places;
   std::span<const NodeId> neighbors;
   std::span<const float> weights;
+  std::span<const uint32_t> relations;
   std::span<const uint32_t> removed;
 };
 
@@ -22,6 +23,8 @@ ListPart PartOf(const ListEdits& edits, size_t list) {
           .neighbors = std::span(edits.neighbors).subspan(added, added_count),
           .weights = edits.weights.empty() ? std::span<const float>()
                                            : std::span(edits.weights).subspan(added, added_count),
+          .relations = edits.relations.empty() ? std::span<const uint32_t>()
+                                               : std::span(edits.relations).subspan(added, added_count),
           .removed = std::span(edits.removed).subspan(removed, edits.removed_ends[list] - removed)};
 }
 
@@ -38,6 +41,7 @@ void AppendAdded(const ListPart& part, size_t i, uint32_t place, ListEdits& out)
   out.places.push_back(place);
   out.neighbors.push_back(part.neighbors[i]);
   if (!part.weights.empty()) out.weights.push_back(part.weights[i]);
+  if (!part.relations.empty()) out.relations.push_back(part.relations[i]);
 }
 
 void Copy(NodeId list, const ListPart& part, ListEdits& out) {
@@ -103,12 +107,15 @@ void ComposeList(NodeId list, const ListPart& older, const ListPart& newer, List
 
 }  // namespace
 
-uint64_t ListEdits::MemoryBytes(uint64_t lists, uint64_t added, uint64_t removed) {
-  return lists * (sizeof(NodeId) + 2 * sizeof(uint64_t)) +
-         added * (sizeof(uint32_t) + sizeof(NodeId) + sizeof(float)) + removed * sizeof(uint32_t);
+uint64_t ListEdits::MemoryBytes(uint64_t lists, uint64_t added, uint64_t removed, bool with_relations) {
+  const uint64_t added_bytes =
+      sizeof(uint32_t) + sizeof(NodeId) + sizeof(float) + (with_relations ? sizeof(uint32_t) : 0);
+  return lists * (sizeof(NodeId) + 2 * sizeof(uint64_t)) + added * added_bytes + removed * sizeof(uint32_t);
 }
 
-uint64_t ListEdits::memory_bytes() const { return MemoryBytes(lists.size(), places.size(), removed.size()); }
+uint64_t ListEdits::memory_bytes() const {
+  return MemoryBytes(lists.size(), places.size(), removed.size(), !relations.empty());
+}
 
 ListEdits Compose(const ListEdits& older, const ListEdits& newer) {
   ListEdits out;
@@ -116,6 +123,7 @@ ListEdits Compose(const ListEdits& older, const ListEdits& newer) {
   out.places.reserve(older.places.size() + newer.places.size());
   out.neighbors.reserve(out.places.capacity());
   if (!older.weights.empty() || !newer.weights.empty()) out.weights.reserve(out.places.capacity());
+  if (!older.relations.empty() || !newer.relations.empty()) out.relations.reserve(out.places.capacity());
   out.removed.reserve(older.removed.size() + newer.removed.size());
   size_t i = 0, k = 0;
   while (i < older.lists.size() || k < newer.lists.size()) {
@@ -169,11 +177,13 @@ EdgeEdits::EdgeEdits(ListEdits edits, std::span<uint64_t> indptr) {
   assert(i == edits.lists.size());
   neighbors_ = std::move(edits.neighbors);
   weights_ = std::move(edits.weights);
+  relations_ = std::move(edits.relations);
 }
 
 uint64_t EdgeEdits::memory_bytes() const {
   return (added_at_.capacity() + removed_.capacity()) * sizeof(uint64_t) +
-         neighbors_.capacity() * sizeof(NodeId) + weights_.capacity() * sizeof(float);
+         neighbors_.capacity() * sizeof(NodeId) + weights_.capacity() * sizeof(float) +
+         relations_.capacity() * sizeof(uint32_t);
 }
 
 size_t EdgeEdits::AddedBefore(uint64_t position) const {

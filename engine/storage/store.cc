@@ -196,6 +196,9 @@ class StoreImpl final : public Store {
     QUARRY_RETURN_IF_ERROR(CheckNotNeeded(*before, *table, path_));
     Manifest next = *before;
     std::erase_if(next.tables, [&](const TableRecord& other) { return other.name == name; });
+    for (NodeTypeRecord& type : next.node_types) {
+      if (type.feature_table == name) type.feature_table.clear();
+    }
     MutexLock lock(mutex_);  // no snapshot is taken meanwhile
     if (FileOf(table->file).use_count() > 2 || !IsFreeOfOlder(table->name)) {
       return MakeStatus(Code::kBusy, "{}: table \"{}\" is being read: close its readers first", path_, name);

@@ -20,6 +20,7 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
   topology->edge_count_ = record.edge_count;
   topology->base_edge_count_ = record.base_edge_count();
   topology->weighted_ = record.weighted;
+  topology->relation_count_ = record.relation_count;
   QUARRY_TRY(topology->data_, OpenDataFile(backend, database_path + "/" + record.file,
                                            {.kind = FileKind::kTopology,
                                             .database_id = database_id,

@@ -27,11 +27,11 @@ namespace {
 constexpr uint64_t kFoldWriterBytes = 2 * kMiB;
 constexpr uint64_t kFoldBytes = 16 * kMiB;  // a scanner's buffers, the writer's, and a piece of checksums
 constexpr uint64_t kPieceBytes = 256 * kKiB;
-constexpr uint64_t kValuesPerPage = kPageBytes / sizeof(uint32_t);
 
 // In columns of edges.
 uint64_t ValuesOf(const TopologyRecord& record) {
-  return (record.has_csr ? 2 : 1) * (record.weighted ? 2 : 1) * record.edge_count;
+  const uint64_t columns = 1 + (record.weighted ? 1 : 0) + (record.relation_count > 1 ? 1 : 0);
+  return (record.has_csr ? 2 : 1) * columns * record.edge_count;
 }
 
 // Writes the sections in the order in which an import does, and goes on where `done` says.
@@ -43,6 +43,7 @@ class TopologyFold {
         topology_(topology),
         record_(record),
         files_(record),
+        narrower_(record.relation_count),
         done_(done),
         progress_(progress),
         piece_bytes_(
@@ -79,6 +80,7 @@ class TopologyFold {
       if (!topology_.has(side)) continue;
       const TopologySections names = SectionsOf(side);
       parts.push_back({side, EdgeColumn::kNeighbors, names.indices});
+      if (record_.relation_count > 1) parts.push_back({side, EdgeColumn::kRelations, names.relations});
       if (record_.weighted) parts.push_back({side, EdgeColumn::kWeights, names.weights});
       parts.push_back({side, std::nullopt, names.indptr});
     }
@@ -112,7 +114,7 @@ class TopologyFold {
                         "{}: the checksums of its first {} sections are not those that were synced", path,
                         finished_);
     }
-    writer->BeginSection(parts[finished_].name, DataFileWriter::Cover::kPages, ColumnBytes());
+    writer->BeginSection(parts[finished_].name, DataFileWriter::Cover::kPages, BytesOf(parts[finished_]));
     QUARRY_RETURN_IF_ERROR(writer->Continue(done_.mark));
     values_ = resumed_edges_ = done_.rows;
     begun_ = true;
@@ -172,9 +174,12 @@ class TopologyFold {
   }
 
   uint64_t BytesOf(const Part& part) const {
-    return part.column ? ColumnBytes() : topology_.indptr(part.side).size_bytes();
+    return part.column ? topology_.edge_count() * WidthOf(part) : topology_.indptr(part.side).size_bytes();
   }
-  uint64_t ColumnBytes() const { return topology_.edge_count() * sizeof(uint32_t); }
+  // Bytes of a column's value in the file.
+  uint64_t WidthOf(const Part& part) const {
+    return part.column == EdgeColumn::kRelations ? narrower_.width() : sizeof(uint32_t);
+  }
 
   Status WriteIndptr(DataFileWriter& writer, const Part& part) {
     const auto indptr = std::as_bytes(topology_.indptr(part.side));
@@ -184,11 +189,12 @@ class TopologyFold {
   }
 
   Status WriteColumn(DataFileWriter& writer, const Part& part) {
+    const uint64_t width = WidthOf(part), values_per_page = kPageBytes / width;
     uint64_t appended = 0;               // values
     if (std::exchange(begun_, false)) {  // by Resume
-      appended = done_.mark.section_bytes / sizeof(uint32_t);
+      appended = done_.mark.section_bytes / width;
     } else {
-      writer.BeginSection(part.name, DataFileWriter::Cover::kPages, ColumnBytes());
+      writer.BeginSection(part.name, DataFileWriter::Cover::kPages, BytesOf(part));
     }
     QUARRY_TRY(const auto scanner,
                EdgeColumnScanner::Make(store_.backend(), topology_, part.side, *part.column, piece_bytes_));
@@ -200,26 +206,27 @@ class TopologyFold {
       const uint64_t skipped = std::min<uint64_t>(known, values.size());
       known -= skipped;
       values = values.subspan(skipped);
-      const uint64_t wanted = RoundUp(synced + sync_bytes_ / sizeof(uint32_t), kValuesPerPage);
+      const uint64_t wanted = RoundUp(synced + sync_bytes_ / width, values_per_page);
       if (appended + values.size() >= wanted && wanted < topology_.edge_count()) {
-        const uint64_t pages_end = RoundDown(appended + values.size(), kValuesPerPage);
+        const uint64_t pages_end = RoundDown(appended + values.size(), values_per_page);
         if (pages_end > appended) {
           const std::span<const uint32_t> first = values.first(pages_end - appended);
-          QUARRY_RETURN_IF_ERROR(Append(writer, first));
+          QUARRY_RETURN_IF_ERROR(Append(writer, part, first));
           values = values.subspan(first.size());
           appended = synced = pages_end;
           QUARRY_RETURN_IF_ERROR(Keep(writer));
         }
       }
-      QUARRY_RETURN_IF_ERROR(Append(writer, values));
+      QUARRY_RETURN_IF_ERROR(Append(writer, part, values));
       appended += values.size();
     }
     return writer.EndSection();
   }
 
-  Status Append(DataFileWriter& writer, std::span<const uint32_t> values) {
+  Status Append(DataFileWriter& writer, const Part& part, std::span<const uint32_t> values) {
     if (values.empty()) return Status::Ok();
-    QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(values)));
+    QUARRY_RETURN_IF_ERROR(writer.Append(part.column == EdgeColumn::kRelations ? narrower_.Narrow(values)
+                                                                               : std::as_bytes(values)));
     KillPoint("topology: part of the file written");
     values_ += values.size();
     if (!progress_) return Status::Ok();
@@ -245,6 +252,7 @@ class TopologyFold {
   const Topology& topology_;
   const TopologyRecord& record_;
   const CompactionFiles files_;
+  RelationNarrower narrower_;
   CompactionProgress& done_;  // what is written for good
   const ProgressFunction& progress_;
   const uint64_t piece_bytes_, sync_bytes_;

@@ -48,7 +48,8 @@ uint64_t RunsResidentBytes(const TopologyRecord& topology) {
   uint64_t bytes = 0;
   for (const TopologyRun& run : topology.runs) {
     const uint64_t sides = topology.has_csr ? 2 : 1;
-    bytes += 2 * ListEdits::MemoryBytes(run.lists, sides * run.added, sides * run.removed) +
+    bytes += 2 * ListEdits::MemoryBytes(run.lists, sides * run.added, sides * run.removed,
+                                        topology.relation_count > 1) +
              sides * (run.added + run.removed) * sizeof(uint64_t);
   }
   return bytes;
@@ -63,6 +64,7 @@ Result<std::unique_ptr<TopologyRunWriter>> TopologyRunWriter::Create(IoBackend& 
              DataFileWriter::Create(backend, database_path + "/" + run.file, kRunWriterBytes));
   writer->node_count_ = topology.node_count;
   writer->weighted_ = topology.weighted;
+  writer->has_relations_ = topology.relation_count > 1;
   writer->run_ = std::move(run);
   return writer;
 }
@@ -93,6 +95,9 @@ Status TopologyRunWriter::Add(Adjacency side, const ListEdits& edits) {
   QUARRY_RETURN_IF_ERROR(WriteSection(names.indices, std::as_bytes(std::span(edits.neighbors))));
   if (weighted_) {
     QUARRY_RETURN_IF_ERROR(WriteSection(names.weights, std::as_bytes(std::span(edits.weights))));
+  }
+  if (has_relations_) {
+    QUARRY_RETURN_IF_ERROR(WriteSection(names.relations, std::as_bytes(std::span(edits.relations))));
   }
   return WriteSection(names.removed, std::as_bytes(std::span(edits.removed)));
 }
@@ -143,6 +148,16 @@ Result<ListEdits> LoadRun(IoBackend& backend, const std::string& database_path,
   QUARRY_TRY(edits.neighbors, LoadSection<NodeId>(backend, data, names.indices, added));
   if (topology.weighted) {
     QUARRY_TRY(edits.weights, LoadSection<float>(backend, data, names.weights, added));
+  }
+  if (topology.relation_count > 1) {
+    QUARRY_TRY(edits.relations, LoadSection<uint32_t>(backend, data, names.relations, added));
+    const auto strange = std::ranges::find_if(
+        edits.relations, [&](uint32_t relation) { return relation >= topology.relation_count; });
+    if (strange != edits.relations.end()) {
+      return MakeStatus(Code::kCorruption, "{}: {}[{}] = {}, and there are {} relations", data.file.path(),
+                        names.relations, strange - edits.relations.begin(), *strange,
+                        topology.relation_count);
+    }
   }
   QUARRY_TRY(edits.removed, LoadSection<uint32_t>(backend, data, names.removed, removed));
   const auto bad =

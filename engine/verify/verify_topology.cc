@@ -149,10 +149,9 @@ class ListWalk {
         AddFault(run_, "{}: edge {} in the list of node {} is of relation {} after {}: lists are by relation",
                  data_.file.path(), edge_ + i, Node(), relation, previous_relation_);
       }
-      if (relation != previous_relation_) previous_ = 0;
+      const bool first = edge_ + i == list_start_ || relation != previous_relation_;
       previous_relation_ = relation;
       const NodeId index = ElementAt<NodeId>(indices, i);
-      const bool first = edge_ + i == list_start_;
       if (index >= record_.node_count) [[unlikely]] {
         AddFault(run_, "{}: {}[{}] of node {} is {}, and there are {} nodes", data_.file.path(), name_,
                  edge_ + i, Node(), index, record_.node_count);

@@ -7,8 +7,10 @@
                has written, and of the edges' ends and the rows alone, times edges
   compaction   seconds and bytes, of the graph and of tables; beside reading what there was and writing what there is, at the
                disk's own rates; then an epoch of the new files
+  prices       what `quarry layout explain` predicts of runs and of mending a layout, beside what these take: so the constants of
+               engine/storage/runs_price.cc and engine/layout/mend_price.cc are held against this machine
 
-usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--keep FOLDER]
+usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--only-prices] [--keep FOLDER]
 """
 
 from __future__ import annotations
@@ -181,6 +183,62 @@ def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
         return told
 
 
+def command(*words: object) -> dict:
+    """The last object that the command prints."""
+    done = subprocess.run([QUARRY, *map(str, words), "--json"], check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def prices(path: Path, folder: Path, edges: int) -> dict:
+    """Predicted beside measured, after each of a few commits of edges: of runs an epoch that opens the graph, of a layout
+    mending and building it."""
+    import numpy
+    import quarry
+
+    rng = numpy.random.default_rng(11)
+    command("compact", path)
+    with quarry.open(path, memory="2GiB") as db:
+        nodes, alone = db.num_nodes, epochs(db)
+    command("layout", "build", path, "prices", "--fanout", ",".join(map(str, FANOUTS)), "--batch-size", BATCH, "--cache", "10%")
+    rows = []
+    for count in (1, 20, edges, edges):
+        numpy.save(folder / "new_edges.npy", rng.integers(0, nodes, (2, count)))
+        command("add", path, "--edges", folder / "new_edges.npy")
+        with quarry.open(path, memory="2GiB") as db:
+            seconds = epochs(db)
+        graph = command("layout", "explain", path, "prices")["graph"]
+        rebuilt = command("layout", "rebuild", path, "prices")["rebuild"]
+        built = command("layout", "rebuild", path, "prices", "--full")["rebuild"]
+        rows.append(
+            {
+                "edges": count,
+                "runs": graph["runs"],
+                "slowdown_predicted": graph["loaded_slowdown"],
+                "slowdown_measured": seconds / alone,
+                "batches_changed": rebuilt["batches_changed"],
+                "path": rebuilt["path"],
+                "mend_seconds_predicted": graph["mend_seconds"],
+                "mend_seconds_measured": rebuilt["seconds"] - rebuilt["find_seconds"] if rebuilt["path"] == "mend" else None,
+                "build_seconds_predicted": graph["anew_seconds"],
+                "build_seconds_measured": built["seconds"],
+            }
+        )
+    command("drop", path, "layout", "prices", "--yes")
+    return {"prices": rows}
+
+
+def show_prices(told: dict) -> None:
+    print("predicted, and measured:")
+    for row in told["prices"]:
+        mended = row["mend_seconds_measured"]
+        print(
+            f"  {row['edges']} edges, {row['runs']} runs: an epoch {row['slowdown_predicted']:.2f} times, {row['slowdown_measured']:.2f}; "
+            f"{row['batches_changed']} batches touched, {row['path']}: mending {row['mend_seconds_predicted']:.2f} s, "
+            + ("not done" if mended is None else f"{mended:.2f}")
+            + f"; building {row['build_seconds_predicted']:.2f} s, {row['build_seconds_measured']:.2f}"
+        )
+
+
 def show(told: dict) -> None:
     alone = told["epoch_alone_seconds"]
     print(f"epoch of the untouched graph ({told['nodes']} nodes, {told['edges']} edges): {alone:.3f} s")
@@ -206,12 +264,17 @@ def main() -> int:
     parser.add_argument("--commits", type=int, default=24, help="beside a reader")
     parser.add_argument("--edges", type=int, default=5000, help="of a commit")
     parser.add_argument("--new-nodes", type=int, default=100, help="of a commit")
+    parser.add_argument("--only-prices", action="store_true", help="what is predicted beside what is measured, and nothing else")
     parser.add_argument("--keep", type=Path, help="a folder that stays, with the database")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
-        told = measure(arguments.inside / "graph.db", arguments.inside, arguments)
-        show(told)
+        path = arguments.inside / "graph.db"
+        told = {} if arguments.only_prices else measure(path, arguments.inside, arguments)
+        if told:
+            show(told)
+        told |= prices(path, arguments.inside, arguments.edges)
+        show_prices(told)
         print(json.dumps(told))
         return 0
     python = module_build.interpreter(ROOT / "build/release/python/core", module_build.NEEDED, ["numpy", "nanobind", "nanobind_backend"], install=True)

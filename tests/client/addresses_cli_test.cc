@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
@@ -12,6 +13,7 @@
 #include "quarry_process.h"
 #include "support/file_text.h"
 #include "support/flip_byte.h"
+#include "support/typed_set.h"
 
 namespace quarry {
 namespace {
@@ -194,6 +196,18 @@ void TrainFirst(const fs::path& database) {
   EXPECT_EQ(trained.exit_code, 0) << trained.err;
 }
 
+// A graph with types of nodes and edges in its place, and files of edges that count the nodes of each type from 0.
+void ImportTypes(const fs::path& database) {
+  const TemporaryFolder set("typed-addresses");
+  RandomTypedSet(3, 60).WriteTo(set);
+  fs::remove_all(database);
+  const Outcome imported = Process("import db " + set.path(), database.parent_path()).Wait();
+  EXPECT_EQ(imported.exit_code, 0) << imported.err;
+  std::ofstream(database.parent_path() / "writes.csv") << "30,59\n29,59\n";
+  std::ofstream(database.parent_path() / "far.csv") << "31,0\n";  // there are 31 authors
+  std::ofstream(database.parent_path() / "gone.csv") << "2\n30\n";
+}
+
 const std::string kTrainNodes =
     "train DB --fanout 4,3 --batch-size 64 --hidden 8 --epochs 2 --cache 25% --seed 3 --ordered "
     "--torch-threads 1 --json";
@@ -337,6 +351,33 @@ const std::vector<Script> kScripts = {
          {"sql DB --csv SELECT/**/count(*)/**/FROM/**/nodes", 0, "4005"},
          {"compact DB --json", 0, "\"nodes_added\":2005"},
          {"drop DB table age --yes", 0, "dropped"}}},
+    Script{"TypedGrowth",
+           {{"add DB --edges writes.csv --type author:writes:paper --json", 0, "\"added\":2"},
+            {"add DB --edges writes.csv --type rev_writes", 1, "writes.csv: line 1: node id 59"},
+            {"add DB --edges far.csv --type writes", 1,
+             "far.csv: line 1: node id 31 is out of range; there are 31"},
+            {"add DB --edges writes.csv", 2, "5 relations"},
+            {"add DB --edges writes.csv --type likes", 1, "no relation \"likes\""},
+            {"add DB --nodes 3", 1, "its nodes have types"},
+            {"sql DB --csv SELECT/**/count/**/FROM/**/edge_types/**/WHERE/**/relation=0", 0, "182"},
+            {"create-table DB --type field-of_study --dim 3", 0,
+             "field-of_study.feature: 7 rows of 3 x float32"},
+            {"create-table DB --type field-of_study --dim 3", 1, "already"},
+            {"create-table DB --type editor --dim 3", 1, "no type of nodes \"editor\"; types: "},
+            {"create-table DB --dim 3", 2, "give NAME"},
+            {"verify DB", 0, "sound"},
+            {"drop DB table field-of_study.feature --yes", 0, "dropped"},
+            {"remove DB --nodes gone.csv --node-type author", 0, "2 nodes removed"},
+            {"remove DB --nodes gone.csv", 2, "ids count from 0 in each of: "},
+            {"remove DB --edges writes.csv --type writes --json", 0, "\"absent\":1"},
+            {"verify DB", 0, "sound"},
+            {"compact DB --json", 0, "\"edges_added\":2"},
+            {"sql DB --csv "
+             "SELECT/**/type,count(*)/**/FROM/**/edges/**/GROUP/**/BY/**/type/**/ORDER/**/BY/**/1"},
+            {"sql DB --csv SELECT/**/sum(count)/**/FROM/**/edge_types"},
+            {"verify DB", 0, "sound"}},
+           "db",
+           ImportTypes},
     Script{"Sql",
            {{"sql DB --json SELECT/**/split,count(*)/**/FROM/**/nodes/**/GROUP/**/BY/**/split"},
             {"sql DB SELECT/**/nothing", 1, "nothing"},

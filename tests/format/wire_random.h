@@ -206,6 +206,7 @@ class RandomMessage {
     m.remove = Flip();
     m.weighted = !m.remove && Flip();
     m.removed_nodes = Below(20);
+    m.relation = static_cast<uint32_t>(Below(5));
     m.block = SomeBulk(m.edges * m.edge_bytes() + m.removed_nodes * sizeof(NodeId));
   }
   void Fill(SaveTraining& m) {
@@ -281,7 +282,7 @@ class RandomMessage {
   }
   void Fill(BuildPartitioning& m) {
     m = {.name = Name(), .topology = Name(), .table = Name(), .rows = Flip()};
-    m.method = OneOf(PartitionMethod::kRandom);
+    m.method = OneOf(PartitionMethod::kKept);
     m.parts = Any32();
     m.chunk_share = static_cast<double>(1 + Below(1000)) / 1000;
     m.training_first = Flip();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "bgl.h"
 #include "metis_partition.h"
@@ -74,6 +75,56 @@ TEST(PartitionerTest, RandomGraphsAreCutIntoEvenParts) {
                    .train_nodes = train});
     }
   }
+}
+
+// Which part each node goes to by the rule, looked up anew for each.
+std::vector<uint32_t> GrownByRule(uint64_t node_count, const std::vector<NodePair>& pairs,
+                                  std::vector<uint32_t> part_of, uint32_t parts) {
+  const uint64_t capacity = (node_count + parts - 1) / parts;
+  for (NodeId node = static_cast<NodeId>(part_of.size()); node < node_count; ++node) {
+    std::vector<int64_t> seen(parts), sizes(parts);
+    for (const uint32_t part : part_of) ++sizes[part];
+    for (const NodePair& edge : pairs) {
+      if (edge.source == edge.destination) continue;
+      const NodeId other = edge.source == node ? edge.destination : edge.source;
+      if ((edge.source == node || edge.destination == node) && other < part_of.size()) ++seen[part_of[other]];
+    }
+    std::vector<uint32_t> with_room;
+    for (uint32_t part = 0; part < parts; ++part) {
+      if (static_cast<uint64_t>(sizes[part]) < capacity) with_room.push_back(part);
+    }
+    part_of.push_back(*std::ranges::min_element(
+        with_room, {}, [&](uint32_t part) { return std::tuple(-seen[part], sizes[part], part); }));
+  }
+  return part_of;
+}
+
+TEST(PartitionerTest, NewNodesGoByGremsRuleAndOthersKeepTheirParts) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Rng rng(seed);
+    const uint64_t before = rng.Below(200), node_count = before + rng.Below(100);
+    const auto parts = static_cast<uint32_t>(1 + rng.Below(9));
+    const std::vector<NodePair> pairs =
+        node_count == 0 ? std::vector<NodePair>() : RandomPairs(node_count, rng.Below(900), seed);
+    std::vector<uint32_t> kept;
+    for (uint64_t node = 0; node < before; ++node) kept.push_back(static_cast<uint32_t>(node % parts));
+    PartitionRig rig;
+    ArrayEdges edges(node_count, pairs);
+    ASSERT_OK_AND_ASSIGN(
+        const Assignment grown,
+        Partition(edges, {.method = PartitionMethod::kKept, .parts = parts, .kept = kept}, rig.context()));
+    EXPECT_EQ(grown.part_of, GrownByRule(node_count, pairs, kept, parts));
+    EXPECT_THAT(grown.Sizes(), Each(Le(CeilDiv(node_count, uint64_t{parts}))));
+    EXPECT_EQ(rig.budget().used_bytes(), 0);
+  }
+  PartitionRig rig;
+  ArrayEdges edges(2, {});
+  const std::vector<uint32_t> three(3), outside = {0, 4};
+  EXPECT_THAT(Partition(edges, {.method = PartitionMethod::kKept, .kept = three}, rig.context()),
+              IsStatus(Code::kInvalidArgument, HasSubstr("3 nodes keep their parts")));
+  EXPECT_THAT(Partition(edges, {.method = PartitionMethod::kKept, .kept = outside}, rig.context()),
+              IsStatus(Code::kInvalidArgument, HasSubstr("node 1 keeps part 4 of 2")));
 }
 
 TEST(PartitionerTest, CommunitiesAreKeptTogether) {

@@ -683,6 +683,29 @@ TEST_F(GrownNodes, APartitioningServesTheGraphOfItsBuildAndSaysSo) {
   }
   ASSERT_OK(CompactTable(*store_, budget_, "feature", false, {}));
   EXPECT_EQ(open(told).status().code(), Code::kUnsupported);
+  // Made anew with the parts that nodes had, it is of the graph as it is now; new nodes have parts, too.
+  const auto before = ReadAssignment(*store_, budget_, "default");
+  ASSERT_OK(before);
+  EXPECT_EQ(before->part_of.size(), nodes);
+  const auto make = [&](const PartitioningSpec& spec, uint32_t parts) {
+    return MakePartitioning(*store_, budget_, spec, {.method = PartitionMethod::kKept, .parts = parts}, {});
+  };
+  EXPECT_EQ(make({.table = "feature"}, 3).status().code(), Code::kUsage) << "it has 4";
+  EXPECT_EQ(make({.name = "other"}, 0).status().code(), Code::kNotFound);
+  EXPECT_EQ(make({.table = "feature", .training_first = true}, 0).status().code(), Code::kUsage);
+  const auto kept = make({.table = "feature"}, 0);
+  ASSERT_OK(kept);
+  EXPECT_EQ(kept->method, "kept");
+  EXPECT_EQ(kept->node_count, model_->nodes());
+  EXPECT_EQ(kept->edge_count, store_->manifest()->FindTopology("graph")->edge_count);
+  EXPECT_TRUE(IsFresh(*store_->manifest(), *kept));
+  ASSERT_OK(open(told));
+  EXPECT_EQ(told, "");
+  const auto after = ReadAssignment(*store_, budget_, "default");
+  ASSERT_OK(after);
+  ASSERT_EQ(after->part_of.size(), model_->nodes());
+  EXPECT_TRUE(std::equal(before->part_of.begin(), before->part_of.end(), after->part_of.begin()));
+  for (const uint64_t size : after->Sizes()) EXPECT_LE(size, (model_->nodes() + 3) / 4);
 }
 
 TEST_F(GrownNodes, WhatIsNotCommittedIsForgotten) {

@@ -121,6 +121,60 @@ class TypedDatabaseTest(TypedTest):
         with self.assertRaisesRegex(quarry.Error, "1 hops of 6 types take 6"):
             self.db.stream([6], 32, relation_fanouts=[1])
 
+    def edges_now(self) -> dict:
+        """By type, as ids of the types, sorted."""
+        rows = np.array(list(self.db.sql("SELECT src, dst, relation FROM edges")), np.int64)
+        found = {}
+        for number, edge_type in enumerate(self.db.edge_types):
+            pairs = rows[rows[:, 2] == number, :2].T - np.array([[self.first[edge_type[0]]], [self.first[edge_type[2]]]])
+            found[edge_type] = set(map(tuple, pairs.T.tolist()))
+        return found
+
+    def test_edges_of_a_type_come_and_go(self) -> None:
+        model = {edge_type: set(map(tuple, pairs.T.tolist())) for edge_type, pairs in self.graph["edges"].items()}
+        self.assertEqual(self.edges_now(), model)
+        rng = np.random.default_rng(3)
+        for step in range(6):
+            edge_type = list(EDGES)[rng.integers(len(EDGES))]
+            source, name, destination = edge_type
+            new = np.stack([rng.integers(0, NODES[source], 40), rng.integers(0, NODES[destination], 40)])
+            new = np.array([pair for pair in np.unique(new, axis=1).T.tolist() if tuple(pair) not in model[edge_type]]).T
+            done = self.db.add_edges(new, type=edge_type if step % 2 == 0 else ":".join(edge_type))
+            self.assertEqual(done["added"], new.shape[1])
+            model[edge_type] |= set(map(tuple, new.T.tolist()))
+            gone = np.array(sorted(model[edge_type]))[::7].T
+            done = self.db.remove_edges(gone, type=name)
+            self.assertEqual((done["removed"], done["absent"]), (gone.shape[1], 0))
+            model[edge_type] -= set(map(tuple, gone.T.tolist()))
+            self.assertEqual(self.edges_now(), model)
+        done = self.db.remove_nodes([5, 7], type="author")
+        before = sum(map(len, model.values()))
+        for (source, name, destination), pairs in model.items():
+            model[source, name, destination] = {
+                (u, v) for u, v in pairs if not (source == "author" and u in (5, 7)) and not (destination == "author" and v in (5, 7))
+            }
+        self.assertEqual((done["nodes_removed"], done["removed"]), (2, before - sum(map(len, model.values()))))
+        self.assertFalse(self.db["author.feature"][5].any())
+        self.db.compact(progress=False)
+        self.assertEqual(self.edges_now(), model)
+        self.assertEqual(
+            {(s, n, d): count for s, n, d, count in self.db.sql("SELECT source, name, destination, count FROM edge_types")},
+            {edge_type: len(pairs) for edge_type, pairs in model.items()},
+        )
+
+    def test_what_edges_of_types_are_refused(self) -> None:
+        pair = np.array([[0], [0]])
+        with self.assertRaisesRegex(quarry.UsageError, "which relation"):
+            self.db.add_edges(pair)
+        with self.assertRaisesRegex(quarry.NotFound, "no relation 'likes'"):
+            self.db.add_edges(pair, type="likes")
+        with self.assertRaisesRegex(quarry.InvalidArgument, "nodes of type 'author' from 200 to 200"):
+            self.db.add_edges(np.array([[200], [0]]), type=("author", "writes", "paper"))
+        with self.assertRaisesRegex(quarry.NotFound, "no type of nodes 'editor'"):
+            self.db.remove_nodes([1], type="editor")
+        with self.assertRaisesRegex(quarry.Unsupported, "its nodes have types"):
+            self.db.add_nodes(count=3)
+
 
 class EdgePlacesTest(unittest.TestCase):
     def test_places_are_those_of_a_count(self):

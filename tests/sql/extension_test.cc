@@ -125,7 +125,7 @@ TEST_F(ExtensionTest, ATransactionIsOneCommitOrNone) {
 }
 
 TEST_F(ExtensionTest, TheGraphGrowsStatementByStatement) {
-  SqlStore plain{testing_util::TinyGraph{.nodes = 20, .dim = 1}};  // TenNodes' graph is imported whole
+  SqlStore plain{testing_util::TinyGraph{.nodes = 20, .dim = 1}};  // of one relation
   plain.CloseStore();
   const std::string out =
       RunShell("CREATE VIRTUAL TABLE g USING quarry('" + plain.path() + "', write);\n" +

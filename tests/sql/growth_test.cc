@@ -180,14 +180,33 @@ TEST_F(SqlGrowthTest, NodesThatOthersAddMeanwhileAreNotMixedUp) {
   EXPECT_THAT(Read("SELECT id, name FROM nodes WHERE id >= 8"), ElementsAre("8|theirs", "9|mine"));
 }
 
-TEST(SqlGrowthRefusalTest, GraphsThatAreImportedWhole) {
+TEST(SqlGrowthRefusalTest, EdgesOfSeveralRelationsSayWhich) {
   SqlStore store{testing_util::TenNodes()};  // of two relations
   const auto writer = store.Connect({.write = true});
-  for (const char* const text :
-       {"INSERT INTO edges (src, dst) VALUES (0, 2)", "DELETE FROM edges WHERE src = 0",
-        "INSERT INTO nodes (name) VALUES ('x')", "DELETE FROM nodes WHERE id = 1"}) {
-    EXPECT_THAT(Lines(*writer, text), ElementsAre(HasSubstr("can only be imported whole"))) << text;
-  }
+  const auto refused = [&](const char* text, const char* why) {
+    EXPECT_THAT(Lines(*writer, text), ElementsAre(HasSubstr(why))) << text;
+  };
+  refused("INSERT INTO edges (src, dst) VALUES (0, 2)", "the graph has 2 relations: give relation");
+  refused("INSERT INTO edges (src, dst, relation) VALUES (0, 2, 2)", "relation is 2; relations are 0 to 1");
+  refused("INSERT INTO edges (src, dst, type) VALUES (0, 2, 'cites')", "table edge_types has those");
+  EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, relation) VALUES (0, 2, 1), (0, 2, 0), (0, 2, 1)"),
+              IsEmpty());
+  EXPECT_THAT(
+      Lines(*writer, "SELECT relation, count(*) FROM edges WHERE src = 0 AND dst = 2 GROUP BY relation"),
+      ElementsAre("0|1", "1|3"));
+  // Those of one relation go, and the other one's stay.
+  EXPECT_THAT(Lines(*writer, "DELETE FROM edges WHERE src = 0 AND dst = 2 AND relation = 1"), IsEmpty());
+  EXPECT_THAT(
+      Lines(*writer, "SELECT relation, count(*) FROM edges WHERE src = 0 AND dst = 2 GROUP BY relation"),
+      ElementsAre("0|1"));
+  EXPECT_THAT(Lines(*writer, "DELETE FROM edges WHERE src = 0 AND dst = 2"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "SELECT relation, count(*) FROM edges GROUP BY relation"),
+              ElementsAre("0|10", "1|2"));
+  EXPECT_THAT(Lines(*writer, "DELETE FROM nodes WHERE id = 1"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "SELECT count(*) FROM edges WHERE src = 1 OR dst = 1"), ElementsAre("0"));
+}
+
+TEST(SqlGrowthRefusalTest, WhatAGraphDoesNotHave) {
   SqlStore plain{TinyGraph{.nodes = 20, .dim = 2}};
   EXPECT_THAT(Lines(*plain.Connect({.write = true}), "INSERT INTO edges (src, dst, weight) VALUES (0, 2, 1)"),
               ElementsAre(HasSubstr("have no weights")));

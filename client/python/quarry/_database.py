@@ -628,26 +628,71 @@ class Database:
         self._change(ids, self._encoded(count, split, rows), list(names or ()), edges, weights, topology)
         return ids.astype(np.int64)
 
-    def add_edges(self, edges: Any, weights: Any = None, *, topology: str = "graph") -> dict[str, int]:
+    def add_edges(
+        self, edges: Any, weights: Any = None, *, type: str | Sequence[str] | None = None, topology: str = "graph"
+    ) -> dict[str, int]:
         """Adds edges [2, n], sources and destinations, in one commit: what has become of the graph. Where equal edges are
         kept once, one that is there stays ("present"), or gets the new weight. Streams and loaders that are open keep the
-        edges that they have; those that are opened from then on have the new ones."""
-        return self._change(np.empty(0, np.uint64), [], [], edges, weights, topology)
+        edges that they have; those that are opened from then on have the new ones.
 
-    def remove_edges(self, edges: Any, *, topology: str = "graph") -> dict[str, int]:
-        """Removes edges, with all their parallel copies, in one commit; one that is not there is counted ("absent")."""
-        return self._change(np.empty(0, np.uint64), [], [], edges, None, topology, remove=True)
+        `type`: of a graph with several relations, the one that all the edges are of: its name, or ("author", "writes",
+        "paper"); where nodes have types, ids then count from 0 in each, as in a `HeteroData`'s edge_index."""
+        pairs, relation = self._typed(edges, type, topology)
+        return self._change(np.empty(0, np.uint64), [], [], pairs, weights, topology, relation=relation)
 
-    def remove_nodes(self, ids: Any, *, topology: str = "graph") -> dict[str, int]:
+    def remove_edges(
+        self, edges: Any, *, type: str | Sequence[str] | None = None, topology: str = "graph"
+    ) -> dict[str, int]:
+        """Removes edges, with all their parallel copies, in one commit; one that is not there is counted ("absent").
+        `type` as add_edges has it."""
+        pairs, relation = self._typed(edges, type, topology)
+        return self._change(np.empty(0, np.uint64), [], [], pairs, None, topology, remove=True, relation=relation)
+
+    def remove_nodes(self, ids: Any, *, type: str | None = None, topology: str = "graph") -> dict[str, int]:
         """Removes nodes in one commit: all their edges go, their label is -1 and their split none from then on, and their
         rows read as zeros, so that nobody draws them or trains on them. An id stays that of a node without edges, and no
         added node gets it; rows that are put, or edges that are added, make it a node again. "nodes_removed" counts them,
-        "removed" their edges. Streams and loaders that are open keep the graph that they have."""
+        "removed" their edges. Streams and loaders that are open keep the graph that they have. `type`: theirs, where nodes
+        have types; ids then count from 0 in it."""
         given = np.asarray(ids)
+        first, count = self._nodes_of(type) if type is not None else (0, self.num_nodes)
         if given.dtype.kind == "i" and np.any(given < 0):  # which reading takes from the end; here it is a mistake
-            raise InvalidArgument(f"nodes from {given.min()} on: there are {self.num_nodes}, from 0 on")
-        removed = ids_of(given, self.num_nodes, "nodes")
+            raise InvalidArgument(f"nodes from {given.min()} on: there are {count}, from 0 on")
+        removed = ids_of(given, count, "nodes") + np.uint32(first)
         return self._change(np.empty(0, np.uint64), [], [], None, None, topology, removed=removed)
+
+    def _nodes_of(self, type_: str) -> tuple[int, int]:
+        """The first node of a type, and how many it has."""
+        types = {found.name: found for found in self.node_types}
+        if type_ not in types:
+            raise NotFound(f"there is no type of nodes {type_!r}; there are: {', '.join(types) or 'none'}")
+        return types[type_].first, types[type_].num_nodes
+
+    def _typed(self, edges: Any, type_: str | Sequence[str] | None, topology: str) -> tuple[Any, int]:
+        """Edges of a relation, with ids of the database, and its number."""
+        names = [name for _, name in self.sql("SELECT id, name FROM relations ORDER BY id")]
+        if type_ is None:
+            if len(names) > 1:
+                raise UsageError(f"edges of which relation? type= one of {', '.join(map(str, names))}")
+            return edges, 0
+        wanted = type_ if isinstance(type_, str) else ":".join(type_)
+        typed = self.edge_types
+        matches = [number for number, parts in enumerate(typed) if wanted in (parts[1], ":".join(parts))]
+        matches = matches or [number for number, name in enumerate(names) if name == wanted]
+        exact = [number for number in matches if typed and ":".join(typed[number]) == wanted] or matches
+        if len(exact) != 1:
+            raise NotFound(f"there {'is no' if not exact else 'are several'} relation {wanted!r}: {', '.join(map(str, names))}")
+        if not typed:
+            return edges, exact[0]
+        source, _, destination = typed[exact[0]]
+        pairs = np.asarray(edges)
+        if pairs.ndim != 2 or pairs.shape[0] != 2:
+            raise UsageError(f"edges of shape {pairs.shape}: [2, n] is wanted, sources and destinations")
+        ends = []
+        for ids, name in zip(pairs, (source, destination)):
+            first, count = self._nodes_of(name)
+            ends.append(ids_of(ids, count, f"nodes of type {name!r}").astype(np.int64) + first)
+        return np.stack(ends), exact[0]
 
     def _change(
         self,
@@ -659,11 +704,12 @@ class Database:
         topology: str,
         remove: bool = False,
         removed: npt.NDArray[np.uint32] | None = None,
+        relation: int = 0,
     ) -> dict[str, int]:
         ends = _pairs_of(np.empty((2, 0), np.uint32) if edges is None else edges, self.num_nodes + len(ids))
         values = None if weights is None else np.ascontiguousarray(weights, np.float32).reshape(-1)
         gone = np.empty(0, np.uint32) if removed is None else removed
-        done = self._store.change_graph(topology, ids, tables, names, ends, values, remove, gone)
+        done = self._store.change_graph(topology, ids, tables, names, ends, values, remove, gone, relation)
         self._shared.clear()  # whoever opens a loader now wants the new graph
         return done
 
@@ -717,7 +763,8 @@ class Database:
     ) -> dict[str, float]:
         """Cuts the graph into parts (0: as many as the device reads well) and stores them as the partitioning `name`,
         for `db.stream(partitioning=name)`. `method`: "grem", which holds the share `chunk` of the edges in memory,
-        "bgl", "metis" or "random". `table`: whose rows parts have, None for edges alone. `training_first`: training nodes get parts of their own, which stay in memory while
+        "bgl", "metis", "random", or "kept": the parts that nodes have in the one of the name, and for nodes that came since by
+        their neighbors' parts. `table`: whose rows parts have, None for edges alone. `training_first`: training nodes get parts of their own, which stay in memory while
         others take turns. Gives a report. One of the name is replaced, once the new one is whole."""
         if not 0 < chunk <= 1:
             raise UsageError(f"chunk {chunk}: the share of the edges in memory, above 0 and at most 1")
@@ -732,7 +779,8 @@ class Database:
         _quarry.drop_layout(self._store, name)
 
     def create_table(self, name: str, dim: int, dtype: str = "float32") -> Table:
-        """A new table with a row of `dim` zeros for each node, to be put to: db.create_table("age", 1, "float16")."""
+        """A new table with a row of `dim` zeros for each node, to be put to: db.create_table("age", 1, "float16"). Where nodes
+        have types, "venue.feature" is the table of those of the type venue, which has none yet."""
         types = {known: number for number, known in TYPE_NAMES.items()}
         if dtype not in types:
             raise UsageError(f"dtype {dtype!r}: one of {', '.join(types)}")

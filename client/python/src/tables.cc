@@ -123,7 +123,8 @@ using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::
 // Nodes `ids`, which follow the last one, with rows of them, and edges: what became of the graph, by name.
 nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutIds& ids,
                      const PutTables& tables, const std::vector<std::string>& names, const Ends& edges,
-                     const std::optional<Weights>& weights, bool remove, const RemovedNodes& removed) {
+                     const std::optional<Weights>& weights, bool remove, const RemovedNodes& removed,
+                     uint32_t relation) {
   if (edges.shape(0) != 2) throw Failure{QUARRY_USAGE, "edges are two rows: sources and destinations"};
   if (weights && weights->size() != edges.shape(1)) {
     throw Failure{QUARRY_USAGE, std::to_string(weights->size()) + " weights for " +
@@ -146,6 +147,7 @@ nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutI
   change.remove = remove ? 1 : 0;
   change.removed_nodes = removed.data();
   change.removed_node_count = removed.size();
+  change.relation = relation;
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_graph_changed done{};
@@ -251,7 +253,7 @@ nb::class_<Store> BindTables(nb::module_& module) {
       .def("put", Put, nb::arg("ids"), nb::arg("tables"), nb::arg("sync"))
       .def("change_graph", ChangeGraph, nb::arg("topology"), nb::arg("ids"), nb::arg("tables"),
            nb::arg("names"), nb::arg("edges"), nb::arg("weights").none(), nb::arg("remove"),
-           nb::arg("removed"))
+           nb::arg("removed"), nb::arg("relation"))
       .def("take_snapshot", TakeSnapshot)
       .def("read_edges", ReadEdges, nb::arg("topology"), nb::arg("first"), nb::arg("out"));
   return store;

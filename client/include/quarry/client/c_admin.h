@@ -65,14 +65,14 @@ int quarry_drop_layout(quarry_store* store, const char* name);
  * replaced, once the new one is whole. `options` may be null. QUARRY_OUT_OF_BUDGET says what the method would take. */
 struct quarry_partitioning_options {
   size_t size;
-  const char* name;         /* null: "default" */
-  const char* topology;     /* null: "graph" */
-  const char* table;        /* whose rows parts have; null: "feature", where there is one */
-  const char* method;       /* null: "grem"; "bgl", "metis", "random" */
-  uint32_t parts;           /* 0: as many as the device reads well, by the graph's size */
-  int training_first;       /* training nodes get parts of their own, which stay in memory */
-  double chunk_share;       /* of grem: of the edges, in memory at once; 0: a tenth */
-  uint64_t seed;            /* of the partitioner */
+  const char* name;     /* null: "default" */
+  const char* topology; /* null: "graph" */
+  const char* table;    /* whose rows parts have; null: "feature", where there is one */
+  const char* method; /* null: "grem"; "bgl", "metis", "random", "kept" (the parts of the one of the name) */
+  uint32_t parts;     /* 0: as many as the device reads well, by the graph's size */
+  int training_first; /* training nodes get parts of their own, which stay in memory */
+  double chunk_share; /* of grem: of the edges, in memory at once; 0: a tenth */
+  uint64_t seed;      /* of the partitioner */
   quarry_progress progress; /* may be null */
   void* context;
   int edges_only; /* parts have no rows, whatever `table` says: for vectors that are learned */

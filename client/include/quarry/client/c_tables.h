@@ -108,6 +108,7 @@ struct quarry_graph_change {
   /* Nodes that go, with all edges of the topology, label and split, and rows that read as zeros; their ids stay. */
   const uint32_t* removed_nodes;
   size_t removed_node_count;
+  uint32_t relation; /* of all the edges, where there are several */
 };
 struct quarry_graph_changed {
   uint64_t timestamp;

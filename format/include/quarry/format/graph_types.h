@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,18 @@ inline std::string FeatureTableOf(std::string_view node_type) { return std::stri
 // "author:writes:paper", as edge types are called where one word has to do.
 inline std::string EdgeTypeName(std::span<const NodeTypeRecord> nodes, const EdgeTypeRecord& edge) {
   return nodes[edge.source].name + ":" + edge.name + ":" + nodes[edge.destination].name;
+}
+
+// The relation that is called so, as EdgeTypeName has it or, where no other type of edges has the same one, by its own name
+// ("writes").
+inline std::optional<uint32_t> FindEdgeType(std::span<const NodeTypeRecord> nodes,
+                                            std::span<const EdgeTypeRecord> edges, std::string_view name) {
+  std::optional<uint32_t> found;
+  for (uint32_t relation = 0; relation < edges.size(); ++relation) {
+    if (EdgeTypeName(nodes, edges[relation]) == name) return relation;
+    if (edges[relation].name == name) found = found ? static_cast<uint32_t>(edges.size()) : relation;
+  }
+  return found == edges.size() ? std::nullopt : found;
 }
 
 // The place of a node's type. REQUIRES: the types have all nodes, and this one is among them.

@@ -7,11 +7,11 @@
 
 namespace quarry {
 
-enum class PartitionMethod : uint8_t { kGrem, kMetis, kBgl, kRandom };
+enum class PartitionMethod : uint8_t { kGrem, kMetis, kBgl, kRandom, kKept };
 template <>
 struct EnumNames<PartitionMethod> {
   static constexpr std::string_view kWhat = "partitioner";
-  static constexpr std::string_view kNames[] = {"grem", "metis", "bgl", "random"};
+  static constexpr std::string_view kNames[] = {"grem", "metis", "bgl", "random", "kept"};
 };
 
 }  // namespace quarry

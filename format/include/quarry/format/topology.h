@@ -25,18 +25,19 @@ constexpr TopologySections SectionsOf(Adjacency side) {
 // The sections of one side of a run (TopologyRun), sparse: of lists that it changes. Numbers of `places` and `removed`
 // are positions in a list, ascending; those of a list stand together.
 struct RunSections {
-  std::string_view lists;    // NodeIds, ascending
-  std::string_view counts;   // two uint32 of each list: edges added, edges removed
-  std::string_view places;   // uint32 of each added edge: where it stands in the list as the run leaves it
-  std::string_view indices;  // NodeId of each added edge: the neighbor
-  std::string_view weights;  // float32 of each added edge; absent without weights
-  std::string_view removed;  // uint32 of each removed edge: where it stood in the list as the run found it
+  std::string_view lists;      // NodeIds, ascending
+  std::string_view counts;     // two uint32 of each list: edges added, edges removed
+  std::string_view places;     // uint32 of each added edge: where it stands in the list as the run leaves it
+  std::string_view indices;    // NodeId of each added edge: the neighbor
+  std::string_view weights;    // float32 of each added edge; absent without weights
+  std::string_view relations;  // uint32 of each added edge: its relation; absent when relation_count is 1
+  std::string_view removed;    // uint32 of each removed edge: where it stood in the list as the run found it
 };
 constexpr RunSections RunSectionsOf(Adjacency side) {
-  return side == Adjacency::kCsc ? RunSections{"csc_lists",   "csc_counts",  "csc_places",
-                                               "csc_indices", "csc_weights", "csc_removed"}
-                                 : RunSections{"csr_lists",   "csr_counts",  "csr_places",
-                                               "csr_indices", "csr_weights", "csr_removed"};
+  return side == Adjacency::kCsc ? RunSections{"csc_lists",   "csc_counts",    "csc_places", "csc_indices",
+                                               "csc_weights", "csc_relations", "csc_removed"}
+                                 : RunSections{"csr_lists",   "csr_counts",    "csr_places", "csr_indices",
+                                               "csr_weights", "csr_relations", "csr_removed"};
 }
 
 // Bytes of one relation id: 1, 2 or 4, the least that holds relation_count - 1.

@@ -31,7 +31,7 @@ struct TopologyRecord {
   uint64_t edge_count = 0;      // of the file and all runs together
   uint64_t relation_count = 1;  // edge types; 1 = untyped
   bool has_csr = false;
-  bool deduplicated = false;  // no list holds a neighbor twice
+  bool deduplicated = false;  // no list holds a neighbor twice; of a list by relation, by one of them
   bool undirected = false;    // both directions of every edge are stored
   bool weighted = false;      // every edge has a weight
   bool by_relation =

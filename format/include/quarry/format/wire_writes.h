@@ -49,6 +49,7 @@ struct PutGraph {
   bool remove = false;  // they go; those go before any come
   Bulk block;
   uint64_t removed_nodes = 0;
+  uint32_t relation = 0;                                     // of all the edges
   uint64_t edge_bytes() const { return weighted ? 12 : 8; }  // of each
   bool operator==(const PutGraph&) const = default;
 };

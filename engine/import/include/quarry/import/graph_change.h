@@ -11,11 +11,15 @@
 // In a topology that keeps equal edges once, an edge that is there already stays as it is, or gets the new weight; several
 // that are added at once are one with the sum of their weights, as in an import. In another one each is one more. A
 // removed edge goes with all its parallel copies, and one that is not there is counted. In an undirected topology the
-// reverse of each goes and comes, too. Lists stay as an import of all the edges has them.
+// reverse of each goes and comes, too. Lists stay as an import of all the edges has them. Edges of different relations are
+// never equal. Where the graph has types of nodes, an edge of a relation runs from one of its source type to one of its
+// destination type; the reverse types that an import made are types as any other.
 //
 // A node that is removed loses its edges, its label and its split, and its rows read as zeros: no sampler draws it and no
 // epoch trains on it. Its id stays that of a node without edges, and no added node gets it; whoever puts rows of it, or adds
 // edges to it later, makes it a node again.
+//
+// Nodes cannot be added to a graph with types: a type is a range of ids, and new nodes come behind the last id of all.
 //
 // Owned and used by one thread; after an error only its destructor may be called, which forgets all of it.
 #pragma once
@@ -41,8 +45,15 @@ namespace quarry {
 Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path,
                                                  const std::string& weights_path = "");
 
-// kUnsupported where the nodes and edges of the topology, or of the database at `path`, can only be imported whole.
-Status CheckChangeable(const Manifest& manifest, std::string_view topology, const std::string& path);
+// kUnsupported where nodes of the database at `path` can only be imported whole: where they have types.
+Status CheckNodesCanCome(const Manifest& manifest, const std::string& path);
+
+// The nodes that edges of a relation lead from and to: those of two types in "graph", and all where nodes have none.
+struct EdgeEnds {
+  uint64_t source_first = 0, source_count = 0;
+  uint64_t destination_first = 0, destination_count = 0;
+};
+EdgeEnds EndsOf(const Manifest& manifest, std::string_view topology, uint32_t relation);
 
 struct GraphChangeOptions {
   std::string topology = "graph";
@@ -57,15 +68,16 @@ using GraphChangeReport = wire::GraphChanged;
 
 class GraphChange {
  public:
-  // kNotFound; kUnsupported of a topology of several relations; kBusy beside another one; kOutOfBudget; kInvalidArgument
-  // for more nodes than there can be.
+  // kNotFound; kUnsupported of nodes to be added where they have types; kBusy beside another one; kOutOfBudget;
+  // kInvalidArgument for more nodes than there can be.
   static Result<std::unique_ptr<GraphChange>> Create(Store& store, MemoryBudget& budget,
                                                      const GraphChangeOptions& options);
   virtual ~GraphChange() = default;
   // `weights` has one for each edge; empty = 1 each, where the topology has weights. kInvalidArgument for a node that is
-  // not there, and for weights where the topology has none.
-  virtual Status Add(std::span<const Edge> edges, std::span<const float> weights = {}) = 0;
-  virtual Status Remove(std::span<const Edge> edges) = 0;
+  // not there or not of the relation's type, for a relation that is not there, and for weights where the topology has none.
+  virtual Status Add(std::span<const Edge> edges, std::span<const float> weights = {},
+                     uint32_t relation = 0) = 0;
+  virtual Status Remove(std::span<const Edge> edges, uint32_t relation = 0) = 0;
   // Nodes that there were before the change; kInvalidArgument for others, and then for edges to be added that lead to them
   // or from them. The same one twice is one. kUsage once edges were added.
   virtual Status RemoveNodes(std::span<const NodeId> nodes) = 0;
@@ -75,9 +87,11 @@ class GraphChange {
   // nodes have none.
   virtual Status Name(std::span<const std::string> names) = 0;
   // All edges or nodes of a source, all names of a file of text with one on each line; kInvalidArgument names the place.
-  Status AddAll(EdgeReader& edges);
-  Status RemoveAll(EdgeReader& edges);
-  Status RemoveAllNodes(IntReader& nodes);
+  // Where nodes have types, a source counts those of each from 0, as imports do: edges are of the relation's two types,
+  // nodes of the one with this number.
+  Status AddAll(EdgeReader& edges, uint32_t relation = 0);
+  Status RemoveAll(EdgeReader& edges, uint32_t relation = 0);
+  Status RemoveAllNodes(IntReader& nodes, uint32_t node_type = 0);
   Status NameAll(const std::string& path);
   // Durable when it returns. Nothing is committed where nothing changes: the timestamp is then that of the last
   // commit of edges. More runs than kTopologyRunsMax are merged. kCancelled, kNoSpace, kCorruption; kInvalidArgument when a sum of
@@ -91,12 +105,13 @@ class GraphChange {
  protected:
   virtual const TopologyRecord& topology() const = 0;  // of manifest()
   virtual const GraphChangeOptions& options() const = 0;
-  // kInvalidArgument names the first edge whose node is not in manifest().
-  Status CheckEdges(std::span<const Edge> edges) const;
+  // kInvalidArgument names the first edge whose node is not in manifest(), or not one of the relation.
+  Status CheckEdges(std::span<const Edge> edges, uint32_t relation) const;
 
  private:
+  Status CheckRelation(uint32_t relation) const;
   template <typename Take>
-  Status TakeAll(EdgeReader& edges, const Take& take);
+  Status TakeAll(EdgeReader& edges, uint32_t relation, const Take& take);
 };
 
 }  // namespace quarry

@@ -61,7 +61,8 @@ Result<PartitionTuning> TuneParts(const Manifest& manifest, const TopologyRecord
                                   std::string_view table, const DeviceProfile& device, uint64_t memory_bytes);
 
 // Partitions the topology of `spec`, whose method and seed are those of `options`, and builds that. The
-// training nodes are the database's. Errors as Partition's and BuildPartitioning's.
+// training nodes are the database's, and the parts that are kept those of the partitioning of this name, whose number
+// options.parts may leave out (0). Errors as Partition's, BuildPartitioning's and ReadAssignment's.
 Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, PartitioningSpec spec,
                                             PartitionOptions options, const ProgressFunction& progress);
 
@@ -79,6 +80,10 @@ Status CheckLabelsAreFresh(Store& store, const PartitioningRecord& record);
 // Where the parts and buckets of a partitioning lie, also of one that is of other data than the database has.
 // kCorruption.
 Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record);
+
+// The parts of a partitioning's nodes, also of one that is of other data than the database has; 4 bytes a node, which the
+// caller has reserved. kNotFound lists what there is; kCorruption; kOutOfBudget for what reading takes.
+Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::string_view name);
 
 // An open partitioning. Const use is thread-safe. Backend and store outlive it.
 class StoredPartitioning {
@@ -126,6 +131,7 @@ class StoredPartitioning {
   Status ReadOldIds(NodeId first, std::span<NodeId> out) const { return ReadIds(old_ids_, first, out); }
 
  private:
+  friend Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::string_view name);
   struct CheckedSection {
     uint64_t offset = 0;
     std::vector<uint32_t> checksums;

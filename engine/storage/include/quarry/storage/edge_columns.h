@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "quarry/base/status.h"
+#include "quarry/base/units.h"
+#include "quarry/format/feature_table.h"
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
 #include "quarry/storage/scanner.h"
@@ -15,15 +17,37 @@
 
 namespace quarry {
 
-// A column of the file: its section, and how its pages are verified. Weights' checksums are its own.
+// Cuts relation ids to the width that a file gives them (RelationIdBytes).
+class RelationNarrower {
+ public:
+  explicit RelationNarrower(uint64_t relation_count);
+  uint64_t width() const { return width_; }
+  // Valid until the next call.
+  std::span<const std::byte> Narrow(std::span<const uint32_t> relations);
+
+ private:
+  const uint64_t width_;
+  std::vector<std::byte> bytes_;
+};
+
+// A column of the file: its section, how its pages are verified, and what their bytes mean. Checksums of weights and
+// relations are its own. REQUIRES: the topology has such a column.
 class BaseColumn {
  public:
   static Result<BaseColumn> Open(IoBackend& backend, const Topology& topology, Adjacency side,
                                  EdgeColumn column);
+  // What an open one holds.
+  static uint64_t ChecksumBytes(const Topology& topology, EdgeColumn column);
   uint64_t offset() const { return offset_; }
-  uint64_t bytes() const { return topology_->base_edge_count() * sizeof(uint32_t); }
+  uint64_t value_bytes() const { return value_bytes_; }  // in the file
+  uint64_t values_per_page() const { return kPageBytes / value_bytes_; }
+  uint64_t bytes() const { return topology_->base_edge_count() * value_bytes_; }
   // Whole pages from `first_page` on; kCorruption names file and page.
   Status VerifyPages(uint64_t first_page, std::span<const std::byte> bytes) const;
+  // The values whose bytes these are, of edges from `first` on: in place, or put into `room`. kCorruption for a relation
+  // that is not there.
+  Result<std::span<const uint32_t>> Values(uint64_t first, std::span<const std::byte> bytes,
+                                           std::vector<uint32_t>& room) const;
   std::span<const uint32_t> added() const;  // values of added edges
   const EdgeEdits& edits() const { return topology_->edits(side_); }
 
@@ -32,11 +56,14 @@ class BaseColumn {
   Adjacency side_ = Adjacency::kCsc;
   EdgeColumn column_ = EdgeColumn::kNeighbors;
   uint64_t offset_ = 0;
-  std::vector<uint32_t> checksums_;  // of weights
+  uint64_t value_bytes_ = sizeof(uint32_t);
+  std::vector<uint32_t> checksums_;  // of weights, and of relations
 };
 
 // All values, by position, by large sequential reads. One thread; the topology outlives it. Holds FileScanner's four
-// pieces, and where there are runs one more of twice the size.
+// pieces, and where there are runs one more of twice the size. All columns come in equal pieces, of as many edges of the
+// file and what runs make of them: `piece_bytes` is of values of four bytes, and where a file has narrower ones its pieces
+// are smaller by what it takes to widen them.
 class EdgeColumnScanner {
  public:
   static constexpr uint64_t kPieceBytes = 1 << 20;
@@ -56,7 +83,7 @@ class EdgeColumnScanner {
   BaseColumn column_;
   std::unique_ptr<FileScanner> scanner_;   // null: the file has no edges
   std::optional<EdgeEdits::Merge> merge_;  // none: there are no runs
-  std::vector<uint32_t> merged_;
+  std::vector<uint32_t> merged_, widened_;
   uint64_t base_done_ = 0;  // values of the file that were read
   uint64_t base_count_ = 0;
   uint64_t left_ = 0;  // values that have not been delivered
@@ -82,7 +109,7 @@ class EdgeColumnReader {
   IoBuffer window_;
   uint64_t window_page_ = 0, window_pages_ = 0;
   uint64_t pages_ahead_ = 1;  // doubles while windows follow each other
-  std::vector<uint32_t> values_;
+  std::vector<uint32_t> values_, widened_;
 };
 
 }  // namespace quarry

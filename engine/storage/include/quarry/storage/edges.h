@@ -1,5 +1,5 @@
 // EdgeList: the edges of a topology with their relations, one after the other: by destination, then by
-// source, as the file has them. An edge's number is its place there, the same for as long as the file.
+// source, as file and runs have them. An edge's number is its place there, the same until edges come or go.
 //
 // Holds indptr, indices and relation ids in memory, reserved from the budget. Immutable once open: any thread
 // may use it.
@@ -33,13 +33,13 @@ class EdgeList {
 
  private:
   EdgeList() = default;
-  Status LoadRelations(Store& store, const TopologyRecord& record);
+  Status LoadRelations(Store& store);
   uint32_t relation(uint64_t edge) const;
 
   MemoryBudget::Reservation reservation_;
   std::unique_ptr<Topology> topology_;
   uint64_t relation_bytes_ = 0;       // size of an id; 0: there is one relation
-  std::vector<std::byte> relations_;  // as the file has them
+  std::vector<std::byte> relations_;  // as a file has them
 };
 
 }  // namespace quarry

@@ -22,13 +22,14 @@ struct ListEdits {
   std::vector<uint32_t> places;        // where an added edge stands in the list afterwards, ascending
   std::vector<NodeId> neighbors;       // of added edges
   std::vector<float> weights;          // of added edges; empty without weights
+  std::vector<uint32_t> relations;     // of added edges; empty where there is one relation
   std::vector<uint64_t> removed_ends;  // by list: in `removed`
   std::vector<uint32_t> removed;       // where a removed edge stood in the list before, ascending
 
   bool empty() const { return lists.empty(); }
   uint64_t memory_bytes() const;
   // What edits of so many edges and lists hold at most, and twice that while they are composed.
-  static uint64_t MemoryBytes(uint64_t lists, uint64_t added, uint64_t removed);
+  static uint64_t MemoryBytes(uint64_t lists, uint64_t added, uint64_t removed, bool with_relations = false);
 };
 
 // The edits that lead to the same lists as `older` and then `newer`.
@@ -46,8 +47,9 @@ class EdgeEdits {
 
   bool empty() const { return added_at_.empty() && removed_.empty(); }
   uint64_t memory_bytes() const;
-  std::span<const NodeId> neighbors() const { return neighbors_; }  // of added edges
-  std::span<const float> weights() const { return weights_; }       // of added edges
+  std::span<const NodeId> neighbors() const { return neighbors_; }    // of added edges
+  std::span<const float> weights() const { return weights_; }         // of added edges
+  std::span<const uint32_t> relations() const { return relations_; }  // of added edges
 
   struct Place {
     bool added = false;
@@ -56,7 +58,7 @@ class EdgeEdits {
   // Where the edge at `position`, in the lists as they are now, is found.
   Place Find(uint64_t position) const;
 
-  // Puts together the values of a column (neighbors or weights, four bytes each) at positions [first, end), from those
+  // Puts together the values of a column (neighbors, weights or relations, four bytes each) at positions [first, end), from those
   // of the base at [BaseAt(first), BaseAt(end)), which come piece by piece.
   class Merge {
    public:
@@ -87,6 +89,7 @@ class EdgeEdits {
   std::vector<uint64_t> added_at_;  // positions now, ascending
   std::vector<NodeId> neighbors_;
   std::vector<float> weights_;
+  std::vector<uint32_t> relations_;
   std::vector<uint64_t> removed_;  // positions in the base, ascending
 };
 

@@ -111,11 +111,12 @@ class Store {
   // whose file is whole, nodes behind the last one, and rows that go with them.
   struct GraphCommit {
     std::string_view topology;
-    std::optional<TopologyRun> run;  // its timestamp: that of the lists that it is about
-    uint64_t first_node = 0;         // of those that are added: the node count so far
-    uint64_t node_count = 0;         // added
-    uint64_t class_count = 0;        // of labels in `rows`
-    LargeWrite* rows = nullptr;      // BeginGrowth's; its Commit is not called
+    std::optional<TopologyRun> run;   // its timestamp: that of the lists that it is about
+    uint64_t first_node = 0;          // of those that are added: the node count so far
+    uint64_t node_count = 0;          // added
+    uint64_t class_count = 0;         // of labels in `rows`
+    std::vector<int64_t> type_edges;  // by type of edges, how many more there are; empty: there are no types
+    LargeWrite* rows = nullptr;       // BeginGrowth's; its Commit is not called
   };
   // Rows of such a commit: of nodes that are there, and of so many that are added. As BeginLargeWrite.
   virtual Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes) = 0;

@@ -27,8 +27,8 @@
 
 namespace quarry {
 
-// What edges have, four bytes each, in the order of their lists.
-enum class EdgeColumn : uint8_t { kNeighbors, kWeights };
+// What edges have, in the order of their lists: four bytes each, though a file has relations in as few as will do.
+enum class EdgeColumn : uint8_t { kNeighbors, kWeights, kRelations };
 
 class Topology {
  public:
@@ -48,6 +48,7 @@ class Topology {
 
   uint64_t node_count() const { return node_count_; }
   uint64_t edge_count() const { return edge_count_; }
+  uint64_t relation_count() const { return relation_count_; }  // 1: all edges are of one
   bool has(Adjacency side) const { return !sides_[static_cast<int>(side)].indptr.empty(); }
   std::span<const uint64_t> indptr(Adjacency side) const { return sides_[static_cast<int>(side)].indptr; }
   // Empty until LoadIndices.
@@ -111,6 +112,7 @@ class Topology {
   uint64_t file_nodes_ = 0;  // that the file has lists of
   uint64_t edge_count_ = 0;
   uint64_t base_edge_count_ = 0;
+  uint64_t relation_count_ = 1;
   bool weighted_ = false;
   Side sides_[2];
   DataFile data_;

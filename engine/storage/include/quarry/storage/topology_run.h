@@ -62,11 +62,12 @@ class TopologyRunWriter {
   std::unique_ptr<DataFileWriter> writer_;
   uint64_t node_count_ = 0;
   bool weighted_ = false;
+  bool has_relations_ = false;
   TopologyRun run_;
 };
 
 // Reads the edits of one side, verified and within themselves in order: neighbors are nodes, counts are those of the
-// record. kCorruption names file and section.
+// record, relations are among its. kCorruption names file and section.
 Result<ListEdits> LoadRun(IoBackend& backend, const std::string& database_path,
                           const TopologyRecord& topology, const TopologyRun& run,
                           std::span<const std::byte, 16> database_id, Adjacency side);
