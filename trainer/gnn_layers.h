@@ -46,7 +46,7 @@ struct GnnLayersOptions {
   std::shared_ptr<const std::vector<uint32_t>> degrees = nullptr;
   // By edge, in the order of edge ids; of models that need them (ModelSpec::needs_weights).
   std::shared_ptr<const std::span<const float>> weights = nullptr;
-  // Of models that need relations. Where it has types, an InputLayer takes their rows to the first width, activated and
+  // For models that need relations. Where it has types, an InputLayer takes their rows to the first width, activated and
   // dropped as hidden rows are.
   ModelInputs inputs = {};
   unsigned threads = 1;

@@ -20,7 +20,7 @@ struct Number {
   // The gradient of the relation's number, by that of what is multiplied by.
   QUARRY_INLINE Number Back(float to_real, float to_imaginary) const { return {to_real, to_imaginary}; }
 };
-// Of RotatE the turn by its direction: (1, 0), and no gradient, for a number whose square is too small for a float.
+// The turn of RotatE, by its direction: (1, 0), and no gradient, for a number whose square is too small for a float.
 struct Turn {
   float real, imaginary;
   float inverse;  // 1 / |number|

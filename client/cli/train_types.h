@@ -12,8 +12,8 @@
 
 namespace quarry::cli {
 
-// Of a graph with types, has a node draw so many neighbors a hop by edges of each type; batches then say their types, and
-// have rows of every table. kUsage where that is more than a node can draw.
+// In a graph with types a node is made to draw so many neighbors a hop by edges of each type; batches then say their types,
+// and have rows of every table. kUsage where that is more than a node can draw.
 Status AskByType(const Manifest& manifest, const ModelSpec& model, std::vector<uint32_t> fanouts,
                  RoadSpec& road);
 

@@ -209,7 +209,7 @@ Result<TopologyRun> GraphChangeImpl::WriteRun(const Topology& opened, const Topo
   return writer->Finish(before_->database_id);
 }
 
-// Of weights and relations, which are read beside neighbors.
+// What the checksums of weights and relations take, which are read beside neighbors.
 uint64_t GraphChangeImpl::ChecksumBytesOfColumns() const {
   const uint64_t bytes = (record_.weighted ? sizeof(float) : 0) +
                          (record_.relation_count > 1 ? RelationIdBytes(record_.relation_count) : 0);

@@ -144,7 +144,7 @@ TEST_F(RelationsCliTest, ALabelThatOnlyRelationsTellIsLearned) {
     EXPECT_EQ(predicted["accuracy"], summary["test_accuracy"]) << run;
   }
   EXPECT_EQ(RunJson("predict typed --run typed-rgat --what embeddings --out e.npy --json")["columns"], 16);
-  // Of a paper's six neighbors, five say nothing: who takes all alike is told less.
+  // Five of a paper's six neighbors say nothing: who takes all alike is told less.
   const json alike = Summary("related --model gcn --road live");
   EXPECT_LT(alike.value("test_accuracy", 1.0), 0.7);
 }

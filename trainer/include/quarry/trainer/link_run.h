@@ -68,7 +68,7 @@ struct LinkPlace {
   // About the epochs before:
   double best_mrr = -1;
   uint32_t validations_since_best = 0;
-  // Of a training with patience that has ended: the validations behind this place, which were no better, so that one that
+  // Where training with patience has ended: the validations behind this place, which were no better, so that one that
   // goes on need not train for them again.
   uint32_t validations_behind = 0;
 };
