@@ -68,14 +68,17 @@ Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train) 
     std::vector<uint32_t> kinds;
   };
   Store& store = database.store();
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* const record = manifest->FindTopology(road.topology);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* const record = snapshot->FindTopology(road.topology);
   if (record == nullptr) return store.OpenTopology(road.topology).status();
+  QUARRY_TRY(const MemoryBudget::Reservation lists,
+             database.budget().Reserve(Topology::ResidentBytes(*record), "reading the relations of edges"));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(*snapshot, road.topology));
   const auto loaded = std::make_shared<Loaded>();
   QUARRY_TRY(loaded->bytes,
-             database.budget().Reserve(record->edge_count * sizeof(uint32_t), "the relations of edges"));
-  QUARRY_TRY(RelationScan scan, RelationScan::Open(store, database.budget(), *record));
-  loaded->kinds.resize(record->edge_count);
+             database.budget().Reserve(topology->edge_count() * sizeof(uint32_t), "the relations of edges"));
+  QUARRY_TRY(RelationScan scan, RelationScan::Open(store.backend(), database.budget(), *topology));
+  loaded->kinds.resize(topology->edge_count());
   QUARRY_RETURN_IF_ERROR(scan.Read(loaded->kinds));
   train.inputs.kinds = {loaded, &loaded->kinds};
   return Status::Ok();
