@@ -251,11 +251,14 @@ class EdgesTable final : public Table {
     const auto* const name = std::get_if<std::string>(&values[kType]);
     const std::optional<uint32_t> named =
         name == nullptr ? std::nullopt : FindEdgeType(manifest->node_types, manifest->edge_types, *name);
-    if (!named || (number && *number != int64_t{*named})) {
-      return MakeStatus(
-          Code::kInvalidArgument,
-          "edges: type is {}: table edge_types has those that there are, and relation is the type's",
-          name == nullptr ? "no text" : "'" + *name + "'");
+    if (!named) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "edges: there is no type {} of edges; the table edge_types lists those that exist",
+                        name == nullptr ? "(type is no text)" : "'" + *name + "'");
+    }
+    if (number && *number != int64_t{*named}) {
+      return MakeStatus(Code::kInvalidArgument, "edges: relation is {}, and edges of type '{}' have {}",
+                        *number, *name, *named);
     }
     return *named;
   }

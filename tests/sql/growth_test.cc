@@ -102,8 +102,8 @@ TEST_F(SqlGrowthTest, RefusesWhatTheGraphCannotTake) {
        "a weight is a number that float32 can hold"},
       {"INSERT INTO edges (src, dst, weight) VALUES (0, 2, 1e300)",
        "a weight is a number that float32 can hold"},
-      {"INSERT INTO edges (src, dst, relation) VALUES (0, 2, 1)", "all are of relation 0"},
-      {"INSERT INTO edges (src, dst, type) VALUES (0, 2, 'a:b:c')", "of no type"},
+      {"INSERT INTO edges (src, dst, relation) VALUES (0, 2, 1)", "relation is 1; relations are 0 to 0"},
+      {"INSERT INTO edges (src, dst, type) VALUES (0, 2, 'a:b:c')", "there is no type 'a:b:c' of edges"},
       {"UPDATE edges SET weight = 3 WHERE src = 1", "weight of an edge cannot be set: DELETE"},
       {"INSERT INTO nodes (label) VALUES (1)", "give a text as the name"},
       {"INSERT INTO nodes (name) VALUES (7)", "give a text as the name"},
@@ -188,7 +188,7 @@ TEST(SqlGrowthRefusalTest, EdgesOfSeveralRelationsSayWhich) {
   };
   refused("INSERT INTO edges (src, dst) VALUES (0, 2)", "the graph has 2 relations: give relation");
   refused("INSERT INTO edges (src, dst, relation) VALUES (0, 2, 2)", "relation is 2; relations are 0 to 1");
-  refused("INSERT INTO edges (src, dst, type) VALUES (0, 2, 'cites')", "table edge_types has those");
+  refused("INSERT INTO edges (src, dst, type) VALUES (0, 2, 'cites')", "there is no type 'cites' of edges");
   EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, relation) VALUES (0, 2, 1), (0, 2, 0), (0, 2, 1)"),
               IsEmpty());
   EXPECT_THAT(
