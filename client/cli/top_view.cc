@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli.h"
 #include "quarry/base/text.h"
 #include "quarry/base/units.h"
 

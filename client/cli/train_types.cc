@@ -9,15 +9,13 @@
 
 namespace quarry::cli {
 
-Status AskByType(const Manifest& manifest, const ModelSpec& model, std::vector<uint32_t> fanouts,
-                 RoadSpec& road) {
+Status AskByType(const Manifest& manifest, const ModelSpec& model,
+                 const std::vector<uint32_t>& fanouts, RoadSpec& road) {
   if (!model.needs_relations() || manifest.edge_types.empty()) return Status::Ok();
   std::vector<uint32_t> types_into(manifest.node_types.size());
   for (const EdgeTypeRecord& type : manifest.edge_types) types_into[type.destination]++;
   const uint32_t most = *std::ranges::max_element(types_into);
-  road.edge_ids = false;  // types are told without
-  road.fanouts.clear();
-  road.relation_fanouts.clear();
+  std::vector<uint32_t> sums, by_type;
   for (const uint32_t fanout : fanouts) {
     if (uint64_t{fanout} * most > NeighborSampler::kTypedFanoutMax) {
       return MakeStatus(
@@ -26,9 +24,12 @@ Status AskByType(const Manifest& manifest, const ModelSpec& model, std::vector<u
           "a node draws at most {} in a hop: give {} or less",
           fanout, most, NeighborSampler::kTypedFanoutMax, NeighborSampler::kTypedFanoutMax / most);
     }
-    road.fanouts.push_back(fanout * most);
-    road.relation_fanouts.insert(road.relation_fanouts.end(), manifest.edge_types.size(), fanout);
+    sums.push_back(fanout * most);
+    by_type.insert(by_type.end(), manifest.edge_types.size(), fanout);
   }
+  road.edge_ids = false;  // types are told without
+  road.fanouts = std::move(sums);
+  road.relation_fanouts = std::move(by_type);
   return Status::Ok();
 }
 

@@ -96,7 +96,7 @@ class LearningTest(unittest.TestCase):
         """Its first program, and the one for attributes of edges, over a database that from_pyg makes."""
         blocks = re.findall(r"```python\n(.*?)```", _MANUAL.read_text(), re.DOTALL)
         (train,) = (block for block in blocks if "torch.save" in block)
-        (attributes,) = (block for block in blocks if "edge_attrs=" in block and "for batch" in block)
+        (attributes,) = (block for block in blocks if 'edge_attrs={"edge_attr"' in block and "for batch" in block)
         program = f"""
 import numpy as np, torch, quarry
 from torch_geometric.data import Data
