@@ -9,8 +9,8 @@
 
 namespace quarry::cli {
 
-Status AskByType(const Manifest& manifest, const ModelSpec& model,
-                 const std::vector<uint32_t>& fanouts, RoadSpec& road) {
+Status AskByType(const Manifest& manifest, const ModelSpec& model, const std::vector<uint32_t>& fanouts,
+                 RoadSpec& road) {
   if (!model.needs_relations() || manifest.edge_types.empty()) return Status::Ok();
   std::vector<uint32_t> types_into(manifest.node_types.size());
   for (const EdgeTypeRecord& type : manifest.edge_types) types_into[type.destination]++;

@@ -14,8 +14,8 @@ namespace quarry::cli {
 
 // In a graph with types a node is made to draw so many neighbors a hop by edges of each type; batches then say their types,
 // and have rows of every table. kUsage where that is more than a node can draw. The fanouts may be the road's own.
-Status AskByType(const Manifest& manifest, const ModelSpec& model,
-                 const std::vector<uint32_t>& fanouts, RoadSpec& road);
+Status AskByType(const Manifest& manifest, const ModelSpec& model, const std::vector<uint32_t>& fanouts,
+                 RoadSpec& road);
 
 // Tells the model which rows it is given, and of how many kinds edges are. kInvalidArgument where edges have one relation.
 Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& train);
