@@ -2,8 +2,7 @@
 // buffers, and their optimizer. NodeModel puts a loss on them, LinkEncoder a decoder.
 //
 // Layer l of k turns the rows of hop k-l+1's prefix into those of hop k-l's (quarry/sampling/block.h). What a layer
-// computes is its own (layer.h: gathered_layer.h, gin_layer.h, gat_layer.h, rgcn_layer.h, rgat_layer.h); then all of them
-// have
+// computes is its own (layer.h: gathered_layer.h, gin_layer.h, gat_layer.h, rgcn_layer.h, rgat_layer.h); then all have
 //
 //   output_l = dropout(activation(output_l + b_l))        ReLU, or GAT's ELU; the last layer has no activation
 //

@@ -25,22 +25,13 @@ namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_util::kBytesAlone;
 using testing_util::KillingBackend;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
 using testing_util::Zygote;
 
 constexpr int kNotMended = 5;  // how a child ends
-
-// Requests cost nothing, so that small layouts are mended as large ones are.
-const DeviceRecord kBytesAlone = {.random_reads_per_second = 1e12,
-                                  .sequential_bytes_per_second = 1e9,
-                                  .write_bytes_per_second = 1e9,
-                                  .gather_bytes_per_second = 1e9,
-                                  .core = {.checksum_bytes_per_second = 1e9,
-                                           .copy_bytes_per_second = 1e9,
-                                           .decode_bytes_per_second = 1e9,
-                                           .request_seconds = 1e-12}};
 
 // In the child, which ends by itself only where something failed.
 bool MendAndDie(const std::string& path, uint64_t operation) {
@@ -155,11 +146,3 @@ TEST(MendKillsTest, AMendMayDieAtAnyOperation) {
 
 }  // namespace
 }  // namespace quarry
-
-// The zygote comes before there are threads.
-int main(int argc, char** argv) {
-  setenv("QUARRY_LOG", "error", 0);  // what is removed is not worth a line each time
-  quarry::testing_util::Zygote::Instance();
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -23,18 +23,9 @@ namespace quarry {
 namespace {
 
 using testing::HasSubstr;
+using testing_util::kBytesAlone;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
-
-// Requests cost nothing, so that small layouts are mended as large ones are.
-const DeviceRecord kBytesAlone = {.random_reads_per_second = 1e12,
-                                  .sequential_bytes_per_second = 1e9,
-                                  .write_bytes_per_second = 1e9,
-                                  .gather_bytes_per_second = 1e9,
-                                  .core = {.checksum_bytes_per_second = 1e9,
-                                           .copy_bytes_per_second = 1e9,
-                                           .decode_bytes_per_second = 1e9,
-                                           .request_seconds = 1e-12}};
 
 // A node of a batch, whatever its number there.
 struct ServedNode {

@@ -19,6 +19,16 @@
 
 namespace quarry::testing_util {
 
+// A device whose requests cost nothing, so that small layouts are mended as large ones are.
+inline const DeviceRecord kBytesAlone = {.random_reads_per_second = 1e12,
+                                         .sequential_bytes_per_second = 1e9,
+                                         .write_bytes_per_second = 1e9,
+                                         .gather_bytes_per_second = 1e9,
+                                         .core = {.checksum_bytes_per_second = 1e9,
+                                                  .copy_bytes_per_second = 1e9,
+                                                  .decode_bytes_per_second = 1e9,
+                                                  .request_seconds = 1e-12}};
+
 struct TinyGraph {
   uint64_t nodes = 600;
   uint64_t dim = 128;

@@ -127,16 +127,6 @@ struct GnnProblem {
   }
 };
 
-// Within 1e-4 of the largest element, or the rounding of sums of terms about 1 that cancel out (GAT's score of the node itself).
-void ExpectWithin(std::span<const float> got, const torch::Tensor& expected) {
-  const torch::Tensor flat = expected.contiguous();
-  ASSERT_EQ(static_cast<size_t>(flat.numel()), got.size());
-  const double scale = flat.abs().max().item<double>();
-  for (size_t i = 0; i < got.size(); i++) {
-    ASSERT_NEAR(got[i], flat.data_ptr<double>()[i], 1e-4 * scale + 1e-6) << i;
-  }
-}
-
 TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
   struct Shape {
     std::vector<uint32_t> hops;

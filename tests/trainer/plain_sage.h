@@ -2,6 +2,7 @@
 // GnnLayers is held against.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <span>
@@ -50,6 +51,16 @@ inline torch::Tensor PlainSage(const Block& block, torch::Tensor h,
     if (l + 1 < layers) h = h.relu();
   }
   return h;
+}
+
+// Within 1e-4 of the largest element, or the rounding of sums of terms about 1 that cancel out (GAT's score of the node itself).
+inline void ExpectWithin(std::span<const float> got, const torch::Tensor& expected) {
+  const torch::Tensor flat = expected.contiguous();
+  ASSERT_EQ(static_cast<size_t>(flat.numel()), got.size());
+  const double scale = flat.abs().max().item<double>();
+  for (size_t i = 0; i < got.size(); i++) {
+    ASSERT_NEAR(got[i], flat.data_ptr<double>()[i], 1e-4 * scale + 1e-6) << i;
+  }
 }
 
 }  // namespace quarry

@@ -107,15 +107,6 @@ class TypedModels : public testing::TestWithParam<GnnKind> {};
 INSTANTIATE_TEST_SUITE_P(Models, TypedModels, testing::Values(GnnKind::kRgcn, GnnKind::kRgat),
                          [](const auto& kind) { return std::string(NameOf(kind.param)); });
 
-void ExpectClose(std::span<const float> got, const torch::Tensor& expected) {
-  const torch::Tensor flat = expected.contiguous();
-  ASSERT_EQ(static_cast<size_t>(flat.numel()), got.size());
-  const double scale = flat.abs().max().item<double>();
-  for (size_t i = 0; i < got.size(); i++) {
-    ASSERT_NEAR(got[i], flat.data_ptr<double>()[i], 1e-4 * scale + 1e-6) << i;
-  }
-}
-
 // The last shape has types of more nodes than a tile has.
 TEST_P(TypedModels, AgreeWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfThreads) {
   constexpr uint32_t kWidth = 8, kOut = 6;
@@ -164,7 +155,7 @@ TEST_P(TypedModels, AgreeWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfTh
 
       std::vector<float> given = output_gradients;
       ASSERT_OK(layers->Forward(problem.view(), std::nullopt));
-      ExpectClose(layers->output(), outputs);
+      ExpectWithin(layers->output(), outputs);
       ASSERT_OK(layers->Backward(problem.view(), given.data()));
       std::vector<torch::Tensor> expected = of_inputs;
       for (const auto& layer : parameters) expected.insert(expected.end(), layer.begin(), layer.end());
@@ -173,7 +164,7 @@ TEST_P(TypedModels, AgreeWithPlainTorchInOutputsAndEveryGradientForAnyNumberOfTh
       std::vector<float> all;
       for (size_t p = 0; p < expected.size(); p++) {
         SCOPED_TRACE(fmt::format("parameter {}", p));
-        ExpectClose(gradients[p], expected[p].grad());
+        ExpectWithin(gradients[p], expected[p].grad());
         all.insert(all.end(), gradients[p].begin(), gradients[p].end());
       }
       if (threads == 1) of_one = all;
