@@ -108,14 +108,6 @@ class CacheThere {
   gpu::Stream stream_;
 };
 
-std::vector<RowId> RandomIds(Rng& rng, uint64_t rows, uint64_t count) {
-  std::vector<RowId> ids(count);
-  for (RowId& id : ids) id = rng.Below(rows);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
 // Values that tell rows and versions from each other.
 RowBlock RandomBlock(Rng& rng, const EmbeddingSpec& spec, std::vector<RowId> ids, int64_t timestamp) {
   RowBlock block = FilledBlock(spec, std::move(ids), timestamp, 0);

@@ -21,14 +21,6 @@ namespace {
 using testing::Each;
 using testing_util::PooledTable;
 
-std::vector<RowId> RandomIds(Rng& rng, uint64_t row_count, uint64_t count) {
-  std::vector<RowId> ids(count);
-  for (RowId& id : ids) id = rng.Below(row_count);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
 void ExpectSameRows(EmbeddingTable& a, EmbeddingTable& b, const std::vector<RowId>& ids) {
   RowBlock in_a{.ids = ids}, in_b{.ids = ids};
   ASSERT_OK(a.Read(in_a));

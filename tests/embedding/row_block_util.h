@@ -5,9 +5,19 @@
 #include <utility>
 #include <vector>
 
+#include "quarry/base/random.h"
 #include "quarry/embedding/embedding_table.h"
 
 namespace quarry {
+
+// At most `count` ids of `row_count`, in their order, each once.
+inline std::vector<RowId> RandomIds(Rng& rng, uint64_t row_count, uint64_t count) {
+  std::vector<RowId> ids(count);
+  for (RowId& id : ids) id = rng.Below(row_count);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
 
 // All values and all state are `value`.
 inline RowBlock FilledBlock(const EmbeddingSpec& spec, std::vector<RowId> ids, int64_t timestamp,

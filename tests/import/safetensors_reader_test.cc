@@ -20,9 +20,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::vector<int64_t> kEdges = {0, 1, 2, 1, 2, 3};  // [2, 3]
+const std::vector<int64_t> kTensorEdges = {0, 1, 2, 1, 2, 3};  // [2, 3]
 
-TensorBytes EdgeTensor() { return {"edges", "I64", {2, 3}, RawBytes(kEdges)}; }
+TensorBytes EdgeTensor() { return {"edges", "I64", {2, 3}, RawBytes(kTensorEdges)}; }
 
 template <typename T>
 void ExpectLabels(const char* dtype, const std::vector<T>& values, const std::vector<int64_t>& expected) {
@@ -112,7 +112,7 @@ std::string EdgeHeader(std::string_view dtype, std::string_view shape, std::stri
 
 TEST(SafetensorsTest, RefusesWhatItCannotTakeAndSaysWhy) {
   const std::string good = SafetensorsFile({EdgeTensor()});
-  const std::string data = RawBytes(kEdges);
+  const std::string data = RawBytes(kTensorEdges);
   const auto of = [&](std::string_view dtype, std::string_view shape, std::string_view offsets) {
     return SafetensorsBytes(EdgeHeader(dtype, shape, offsets), data);
   };

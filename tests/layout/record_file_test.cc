@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using Record = std::vector<std::byte>;
 
-constexpr DatabaseId kId{std::byte{7}};
+constexpr DatabaseId kRecordsId{std::byte{7}};
 constexpr uint64_t kGeneration = 3;
 
 Record RandomRecord(Rng& rng, uint64_t bytes) {
@@ -42,7 +42,7 @@ class Records {
       const size_t cut = rng.Below(record.size() + 1);
       EXPECT_OK((*writer)->Append({all.first(cut), {}, all.subspan(cut)}));
     }
-    const auto bytes = (*writer)->Finish(kId, kGeneration);
+    const auto bytes = (*writer)->Finish(kRecordsId, kGeneration);
     EXPECT_OK(bytes);
     file_bytes_ = *bytes;
   }
@@ -51,7 +51,7 @@ class Records {
   uint64_t file_bytes() const { return file_bytes_; }
   const std::vector<Record>& records() const { return records_; }
   Result<std::unique_ptr<RecordFile>> Open() const {
-    return RecordFile::Open(*backend_, path(), kId, kGeneration, file_bytes_);
+    return RecordFile::Open(*backend_, path(), kRecordsId, kGeneration, file_bytes_);
   }
   void Flip(uint64_t offset) const {
     std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
@@ -107,9 +107,9 @@ TEST(RecordFileTest, AFileWithoutRecordsIsOne) {
   const TemporaryFolder folder("records");
   const std::unique_ptr<IoBackend> backend = MakeDefaultBackend();
   ASSERT_OK_AND_ASSIGN(auto writer, RecordWriter::Create(*backend, folder / "none.tmp"));
-  ASSERT_OK_AND_ASSIGN(const auto bytes, writer->Finish(kId, kGeneration));
+  ASSERT_OK_AND_ASSIGN(const auto bytes, writer->Finish(kRecordsId, kGeneration));
   ASSERT_OK_AND_ASSIGN(const auto file,
-                       RecordFile::Open(*backend, folder / "none.tmp", kId, kGeneration, bytes));
+                       RecordFile::Open(*backend, folder / "none.tmp", kRecordsId, kGeneration, bytes));
   EXPECT_EQ(file->size(), 0u);
 }
 
@@ -118,10 +118,10 @@ TEST(RecordFileTest, RefusesAFileOfAnotherDatabaseGenerationOrSize) {
   const auto code = [&](const DatabaseId& id, uint64_t generation, uint64_t bytes) {
     return RecordFile::Open(written.backend(), written.path(), id, generation, bytes).status().code();
   };
-  EXPECT_EQ(code(kId, kGeneration, written.file_bytes()), Code::kOk);
+  EXPECT_EQ(code(kRecordsId, kGeneration, written.file_bytes()), Code::kOk);
   EXPECT_EQ(code(DatabaseId{}, kGeneration, written.file_bytes()), Code::kCorruption);
-  EXPECT_EQ(code(kId, kGeneration + 1, written.file_bytes()), Code::kCorruption);
-  EXPECT_EQ(code(kId, kGeneration, written.file_bytes() + 4096), Code::kCorruption);
+  EXPECT_EQ(code(kRecordsId, kGeneration + 1, written.file_bytes()), Code::kCorruption);
+  EXPECT_EQ(code(kRecordsId, kGeneration, written.file_bytes() + 4096), Code::kCorruption);
 }
 
 // Pages of records are verified when they are read, the others when the file is opened.

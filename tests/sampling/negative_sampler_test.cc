@@ -21,7 +21,7 @@ std::vector<NodeId> Draw(const NegativeOptions& options, const NegativePool& poo
 }
 
 // Pearson's statistic over its degrees of freedom, in standard deviations: above 5 is one case in millions.
-double ChiSquareDeviations(std::span<const uint64_t> counts, std::span<const double> expected) {
+double PearsonDeviations(std::span<const uint64_t> counts, std::span<const double> expected) {
   double statistic = 0;
   for (size_t i = 0; i < counts.size(); i++) {
     const double difference = static_cast<double>(counts[i]) - expected[i];
@@ -44,7 +44,7 @@ TEST(NegativeSamplerTest, UniformNegativesAreUniform) {
     }
   }
   const std::vector<double> expected(kNodes, double{kChunks * kCount} / kNodes);
-  EXPECT_LT(std::abs(ChiSquareDeviations(counts, expected)), 5);
+  EXPECT_LT(std::abs(PearsonDeviations(counts, expected)), 5);
 }
 
 TEST(NegativeSamplerTest, DegreeShareFollowsDegrees) {
@@ -62,7 +62,7 @@ TEST(NegativeSamplerTest, DegreeShareFollowsDegrees) {
   for (NodeId node = 0; node < kNodes; node++) {
     expected.push_back(double{kChunks * kCount} * (node + 1) / static_cast<double>(ends.size()));
   }
-  EXPECT_LT(std::abs(ChiSquareDeviations(counts, expected)), 5);
+  EXPECT_LT(std::abs(PearsonDeviations(counts, expected)), 5);
 }
 
 TEST(NegativeSamplerTest, TheShareByDegreeIsExact) {
