@@ -19,6 +19,9 @@
 #include <vector>
 
 #include "support/file_text.h"
+#ifdef QUARRY_TRAINER_ZYGOTE
+#include "trainer_zygote.h"
+#endif
 
 namespace quarry {
 
@@ -60,6 +63,12 @@ class Process {
     next_++;
     std::vector<std::string> words = Words(arguments);
     words.insert(words.begin(), QUARRY_BINARY);
+#ifdef QUARRY_TRAINER_ZYGOTE
+    if (!prepare && TrainerZygote::Serves(words, variables)) {
+      process_ = TrainerZygote::Instance().Start(words, variables, folder, out_, err_);
+      return;
+    }
+#endif
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
