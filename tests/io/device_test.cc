@@ -25,16 +25,15 @@ class DeviceTest : public testing::Test {
   const std::unique_ptr<IoBackend> backend_ = MakeDefaultBackend();
 };
 
-TEST_F(DeviceTest, AProbeTakesAboutTheTimeItIsGivenAndFindsPlausibleFigures) {
+TEST_F(DeviceTest, AProbeFindsPlausibleFigures) {
   WriteFile(folder_.Path("large"), RandomBytes(16 * kMiB, 1));
   const File file = backend_->Open(folder_.Path("large"), OpenMode::kReadDirect).value();
   if (!file.direct()) GTEST_SKIP() << "no direct reads on " << testing::TempDir();
-  const double start_seconds = MonotonicSeconds();
   ASSERT_OK_AND_ASSIGN(const DeviceProfile profile, MeasureDevice(*backend_, file, 0.1));
-  EXPECT_LT(MonotonicSeconds() - start_seconds, 5);  // 0.1 on an idle machine
-  EXPECT_GT(profile.random_reads_per_second, 10);
+  // Two a second were seen on a disk that others kept busy.
+  EXPECT_GT(profile.random_reads_per_second, 0);
   EXPECT_LT(profile.random_reads_per_second, 1e8);
-  EXPECT_GT(profile.sequential_bytes_per_second, 1e6);
+  EXPECT_GT(profile.sequential_bytes_per_second, 0);
   EXPECT_LT(profile.sequential_bytes_per_second, 1e12);
 }
 
@@ -70,20 +69,18 @@ class RatesTest : public DeviceTest {
 TEST_F(RatesTest, AreMeasuredOnAFileOrOnOneOfItsOwnAndNothingIsLeft) {
   for (const File* file : {static_cast<const File*>(&table_), static_cast<const File*>(nullptr)}) {
     SCOPED_TRACE(file == nullptr ? "scratch" : "table");
-    const double start_seconds = MonotonicSeconds();
     ASSERT_OK_AND_ASSIGN(const DeviceRates rates, MeasureRates(*backend_, Probe(file)));
-    EXPECT_LT(MonotonicSeconds() - start_seconds, 10);  // 0.2 and the time to write 40 MiB on an idle machine
-    EXPECT_GT(rates.random_reads_per_second, 10);
+    EXPECT_GT(rates.random_reads_per_second, 0);
     EXPECT_LT(rates.random_reads_per_second, 1e8);
     for (const double bytes : {rates.sequential_bytes_per_second, rates.write_bytes_per_second}) {
-      EXPECT_GT(bytes, 1e6);
+      EXPECT_GT(bytes, 0);
       EXPECT_LT(bytes, 1e12);
     }
     const uint32_t block_bytes = LogicalBlockBytes(table_);
     std::vector<uint32_t> sizes;
     for (const ReadRate& rate : rates.random_reads) {
       sizes.push_back(rate.request_bytes);
-      EXPECT_GT(rate.reads_per_second, 10);
+      EXPECT_GT(rate.reads_per_second, 0);
     }
     std::vector<uint32_t> expected = {512, 4096, 16384, 65536, 262144};
     std::erase_if(expected, [&](uint32_t bytes) { return bytes < block_bytes; });
