@@ -13,6 +13,7 @@ import quarry
 from quarry.ray._belady import PlannedCache, choose
 from quarry.ray._cache import HostCache, HostView
 from quarry.ray._groups import Group, Member, uses
+from quarry.ray._host import Host
 
 _SCHEDULES = 100_000 if "QUARRY_TEST_ALL_FAULTS" in os.environ else 1500
 
@@ -166,6 +167,11 @@ class AgreedCacheTest(unittest.TestCase):
             cache.received(view.stamp(), made(random.Random(1), np.array([9], np.uint32), np.ones(1, np.bool_)))
         with self.assertRaisesRegex(quarry.UsageError, "cache of 1 rows"):
             HostCache(1, 2, [0])
+
+
+    def test_a_cache_that_exceeds_the_machine_is_refused(self):
+        with self.assertRaisesRegex(quarry.OutOfBudget, "feature cache of 4096.0 TiB .* free"):
+            Host().begin(0, 1 << 50, 1, [0], planned=False)
 
 
 class PlannedCacheTest(unittest.TestCase):

@@ -55,14 +55,14 @@ class Host:
 
 
 def _available_bytes() -> int:
-    """Memory that this machine, or this process's cgroup, has free."""
+    """Memory that this machine has free, or that its cgroup may have in all."""
     with open("/proc/meminfo") as lines:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     try:
         with open("/proc/self/cgroup") as lines:
-            folder = next("/sys/fs/cgroup" + line.strip().split("::", 1)[1] for line in lines if line.startswith("0::"))
-        with open(f"{folder}/memory.max") as most, open(f"{folder}/memory.current") as now:
-            limit = most.read().strip()
-            return free if limit == "max" else min(free, int(limit) - int(now.read()))
+            group = next(line.strip().split("::", 1)[1] for line in lines if line.startswith("0::"))
+        with open(f"/sys/fs/cgroup{group}/memory.max") as file:
+            limit = file.read().strip()
+        return free if limit == "max" else min(free, int(limit))
     except (OSError, StopIteration):
         return free  # no cgroup that limits memory
