@@ -160,7 +160,8 @@ class Coordinator:
             {"pid": self._told[worker].get("pid"), "replaced": self._life[worker], **(ledger.counts(worker) if ledger else {})}
             for worker in range(self._settings.workers)
         ]
-        return {"epoch": self._epoch, "step": ledger.step if ledger else 0, "steps": ledger.steps if ledger else 0, "workers": workers, "hosts": self._hosts.status() if self._hosts is not None else []}
+        hosts = self._hosts.status() if self._hosts is not None else []
+        return {"epoch": self._epoch, "step": ledger.step if ledger else 0, "steps": ledger.steps if ledger else 0, "workers": workers, "hosts": hosts}
 
     def stop(self) -> None:
         """Ends the workers."""
@@ -226,7 +227,7 @@ class Coordinator:
             counts = await self._once("counts", epoch, lambda: [self._ask(worker, "count", epoch) for worker in workers])
             return Plan(counts, [[worker] for worker in workers], [])
         planned, shares = epoch % settings.prepared.epochs, range(settings.prepared.shares)
-        traces = []
+        traces: list[Any] = []
         if self._hosts is not None and self._hosts.planned:
             traces = await self._once("traces", planned, lambda: [self._trace(planned, share) for share in shares])
         of_workers = shares_of_workers(settings.prepared.shares, settings.workers, settings.seed, epoch)

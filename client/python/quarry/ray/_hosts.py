@@ -67,7 +67,7 @@ class Hosts:
             stamps = [stamp for _, _, stamp, _ in book.made.values() if stamp is not None]
             book.made = {}
             if self.planned:
-                self._plan(host, self._coordinator.remaining(host), traces)
+                self._plan(host, self._coordinator.restart(host), traces)
                 if book.actor is not None:
                     self._begin_actor(host)
             else:
