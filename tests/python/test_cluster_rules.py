@@ -10,7 +10,7 @@ import numpy as np
 
 import quarry
 from quarry.ray import Stage, divide, fitted
-from quarry.ray._groups import pack, unpacked
+from quarry.ray._groups import completed, pack, unpacked
 from quarry.ray._schedule import Ledger, pieces_of, shares_of_workers
 from small_graph import DatabaseTest
 
@@ -132,7 +132,14 @@ class ScheduleTest(unittest.TestCase):
                         ledger.lose(worker)
                         stale += [(number, attempt) for one, number, attempt in asked if one == worker]
                         asked = [one for one in asked if one[0] != worker]
-                    elif what < 0.55 and stale:
+                    elif what < 0.53:
+                        host, complete = rng.randrange(hosts), {number for number in range(len(pieces)) if rng.random() < 0.5}
+                        remaining = ledger.restart(host, complete)
+                        self.assertEqual(remaining, sorted(remaining))
+                        self.assertTrue(all(number % hosts == host and number not in complete for number in remaining))
+                        stale += [(number, attempt) for _, number, attempt in asked if number in remaining]
+                        asked = [one for one in asked if one[1] not in remaining]
+                    elif what < 0.57 and stale:
                         self.assertFalse(ledger.made(*stale.pop(), seeds=99))
                     else:
                         rank = rng.randrange(hosts * group)
@@ -140,7 +147,8 @@ class ScheduleTest(unittest.TestCase):
                             continue
                         found = ledger.piece(at[rank], rank)
                         if found is not None and rng.random() < 0.1 and all(step <= at[rank] for step in at):
-                            ledger.unmake(found[0].number, found[1])
+                            self.assertTrue(ledger.unmake(found[0].number, found[1]))
+                            self.assertFalse(ledger.unmake(found[0].number, found[1]))
                             continue
                         self.assertEqual(ledger.seeds(at[rank]), sum(number + 1 for number in range(at[rank] * hosts, min((at[rank] + 1) * hosts, len(pieces)))))
                         used[rank] += [] if found is None else [found[0].number]
@@ -170,6 +178,10 @@ class GroupsTest(DatabaseTest):
                 self.assertEqual(group.ids.tolist(), sorted(union))
                 self.assertEqual(group.rows.nbytes, len(union) * self.graph["features"].shape[1] * 4)
                 np.testing.assert_array_equal(group.rows, self.graph["features"][group.ids])
+                known = np.random.default_rng(first).random(len(union)) < 0.5  # rows that a host has
+                rest = pack(members, known)
+                np.testing.assert_array_equal(rest.rows, group.rows[~known])
+                np.testing.assert_array_equal(completed(rest, group.rows[known]).rows, group.rows)
                 for member, batch in enumerate(members):
                     got = SimpleNamespace(**unpacked(group, member))
                     np.testing.assert_array_equal(got.n_id, batch.nodes)

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 import quarry
+from quarry.ray._belady import choose
 from quarry.ray._schedule import pieces_of, shares_of_workers
 from small_graph import BINARY, arrays
 
@@ -207,6 +208,115 @@ class TierTest(unittest.TestCase):
         self.check_epoch(self.epoch_of(tier, 1), 1)
         self.assertGreaterEqual(tier.stats()["replaced"], 4)
 
+    def unions(self, epoch, hosts=1, group=1):
+        """By host, the ids of its groups in the order of use."""
+        groups = [np.unique(np.concatenate([batch.nodes for batch in piece])) for piece in self.wanted(epoch, workers=2, group=group)]
+        return [groups[host::hosts] for host in range(hosts)]
+
+    def check_cached_epoch(self, tier, epoch, hosts, group):
+        """Every rank's batches of an epoch, bit by bit."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(hosts * group) as ranks:
+            got = list(ranks.map(lambda rank: self.epoch_of(tier, epoch, rank), range(hosts * group)))
+        for number, piece in enumerate(self.wanted(epoch, workers=2, group=group)):
+            for member, batch in enumerate(piece):
+                self.check_batch(got[number % hosts * group + member][number // hosts], batch)
+
+    def check_sent(self, stats, unions):
+        """What was sent and what was not are the unions' rows, so that bytes fell by the share of hits."""
+        rows = sum(map(len, unions))
+        self.assertEqual(stats["rows_sent"] + stats["rows_cached"], rows)
+        self.assertEqual(stats["feature_bytes_sent"], round(rows * (1 - stats["rows_cached"] / rows)) * self.graph["features"].shape[1] * 4)
+        self.assertGreater(stats["rows_cached"], 0)
+
+    def test_hosts_with_a_planned_cache_have_the_same_batches_of_fewer_rows(self):
+        hosts, group, rows = 2, 2, 100
+        tier = self.tier(hosts=hosts, group=group, cache=rows * self.graph["features"].shape[1] * 4)
+        every = []
+        sent = 0
+        for epoch in range(EPOCHS):
+            self.check_cached_epoch(tier, epoch, hosts, group)
+            for unions in self.unions(epoch, hosts, group):
+                every += unions
+                sent += int((~choose(unions, rows).known).sum())
+        stats = tier.stats()
+        self.check_sent(stats, every)
+        self.assertEqual((stats["rows_sent"], stats["cache_messages"]), (sent, 0))  # as Belady has it, and both ends know it
+
+    def test_hosts_with_an_agreed_cache_have_the_same_batches_of_fewer_rows(self):
+        tier = self.tier(hosts=1, group=2, cache="40%", cache_policy="lru")
+        for epoch in range(EPOCHS):
+            self.check_cached_epoch(tier, epoch, 1, 2)
+        stats = tier.stats()
+        self.check_sent(stats, sum((self.unions(epoch, 1, 2)[0] for epoch in range(EPOCHS)), []))
+        self.assertGreater(stats["cache_messages"], 2)
+
+    def test_caches_and_workers_that_are_killed_change_no_batch(self):
+        for policy in ("belady", "lru"):
+            with self.subTest(policy):
+                tier = self.tier(cache="40%", cache_policy=policy)
+                killed = []
+
+                def between(step):
+                    if step in (2, 6):
+                        killed.append("host")
+                        while (pid := tier.status()["hosts"][0]["pid"]) is None:
+                            pass
+                        os.kill(pid, signal.SIGKILL)
+                    elif step in (4, 7):
+                        killed.append("worker")
+                        os.kill(tier.status()["workers"][step % 2]["pid"], signal.SIGKILL)
+
+                self.check_epoch(self.epoch_of(tier, 0, between=between), 0)
+                self.check_epoch(self.epoch_of(tier, 1), 1)
+                self.assertEqual(killed, ["host", "worker", "host", "worker"])
+                self.assertGreaterEqual(tier.status()["hosts"][0]["lost"], 1)
+                self.assertGreaterEqual(tier.stats()["replaced"], 1)
+                tier.close()
+
+    def test_workers_that_hold_parts_read_each_once_and_use_every_example_once(self):
+        """With a feature cache that both ends agree on, since nobody knows these batches beforehand; one worker is killed."""
+        buffer = 2
+        prepared = quarry.ray.prepare(
+            self.source, self.folder / "parts", copies=2, by="parts", parts=8, method="random", name="held", fanouts=FANOUTS, batch_size=BATCH, seed=5, cpus=0.5
+        )
+        self.assertEqual((prepared.shares, prepared.parts), (0, 8))
+        spec = dict(fanouts=FANOUTS, batch_size=BATCH, partitioning="held", buffer=buffer, seed=5)
+        wanted = []
+        with quarry.open(self.source, memory="256MiB") as db:
+            for epoch in range(3):
+                its = []
+                for worker in range(2):
+                    with db.stream(**spec, worker=worker, workers=2) as stream:
+                        its.append(list(stream.epoch("train", ordered=True, number=epoch)))
+                pieces = pieces_of(list(map(len, its)), [[0], [1]], 1)
+                wanted.append([its[piece.worker][piece.first] for piece in pieces])
+            with db.stream(**spec) as stream:
+                list(stream.epoch("train", ordered=True, number=0))
+                whole_bytes = stream.stats()["feature_bytes_read"]  # of every part, once
+        tier = quarry.ray.BatchTier(prepared, workers=2, buffer=buffer, memory="128MiB", cpus=0.5, cache="40%")
+        self.addCleanup(tier.close)
+
+        def between(step):
+            if tier.status()["epoch"] == 1 and step == 3:
+                os.kill(tier.status()["workers"][1]["pid"], signal.SIGKILL)
+
+        for epoch in range(3):
+            got = self.epoch_of(tier, epoch, between=between)
+            for batch, its in zip(got, wanted[epoch], strict=True):
+                self.check_batch(batch, its)
+                np.testing.assert_array_equal(batch["x"], self.graph["features"][batch["n_id"]])
+            self.assertEqual(sorted(np.concatenate([batch["n_id"][: batch["batch_size"]] for batch in got]).tolist()), self.examples)
+            if epoch == 0:
+                self.assertEqual(tier.stats()["feature_bytes_read"], whole_bytes)
+        stats = tier.stats()
+        self.assertGreater(stats["rows_cached"], 0)
+        self.assertGreaterEqual(stats["replaced"], 1)
+        for options, words in (({"cache": 9999, "cache_policy": "belady"}, "nobody knows them before"), ({"buffer": 5}, "buffer 5: each of 2 workers has 4"), ({"workers": 9}, "9 workers for 8 parts")):
+            with self.assertRaisesRegex(quarry.UsageError, words):
+                quarry.ray.BatchTier(prepared, **{"workers": 2, **options})
+
     @unittest.skipUnless(_MOTO, "moto is not there")
     def test_an_object_store_is_where_plans_come_from_and_go_to(self):
         import boto3
@@ -274,8 +384,12 @@ class TierTest(unittest.TestCase):
         for call, error, words in (
             (lambda: self.tier(workers=5), quarry.UsageError, "5 workers for 4 shares"),
             (lambda: self.tier(group=0), quarry.UsageError, "group 0: 1 at least"),
+            (lambda: self.tier(cache="10%", cache_policy="fifo"), quarry.UsageError, "cache_policy 'fifo'"),
+            (lambda: self.tier(cache=1), quarry.UsageError, "cache 1 has room for 0 rows of 64 bytes"),
             (lambda: ray.prepare(self.source, "s3://b/p", copies=2, **self.plan), quarry.UsageError, "needs no copies"),
             (lambda: ray.prepare(self.source, self.folder / "x", **self.plan), quarry.UsageError, "needs copies="),
+            (lambda: ray.prepare(self.source, self.folder / "x", copies=1, by="parts", shares=2), quarry.UsageError, "leave shares, epochs and cache out"),
+            (lambda: self.tier(buffer=2), quarry.UsageError, "buffer: parts .* where shares are packed"),
             (lambda: ray.prepare(self.source, self.folder / "copies", copies=1, **self.plan), quarry.AlreadyExists, "is there already"),
             (lambda: ray.prepare(self.folder / "none.db", self.folder / "x", copies=1, **self.plan), quarry.Error, "none.db"),
             (lambda: ray.BatchTier(self.prepared._replace(name="other"), workers=1, memory="128MiB", cpus=0.5), quarry.NotFound, "no layout 'other-e0-0of4'"),

@@ -57,9 +57,9 @@ def train(tier: Any, classes: int) -> float:
 
 
 def trainer(classes: int) -> None:
-    """As torchrun starts it: the tier is found by its name, in the cluster of RAY_ADDRESS."""
+    """As torchrun starts it: the tier is found by its name, in the cluster that main() started."""
     dist.init_process_group("gloo")
-    ray.init(log_to_driver=False)
+    ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False)
     train(quarry.ray.BatchTier.connect(NAME), classes)
     dist.destroy_process_group()
 
@@ -67,7 +67,8 @@ def trainer(classes: int) -> None:
 def main(path: Path, folder: Path) -> None:
     with quarry.open(path, memory="256MiB") as db:
         classes = db.num_classes
-    context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    # A cluster of its own, whatever else of Ray runs on this machine; on several machines: ray.init(address="auto").
+    context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     with quarry.ray.BatchTier(prepared(path, folder), workers=2, hosts=1, group=TRAINERS, cpus=1, name=NAME) as tier:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(TRAINERS)]
         address = context.address_info["gcs_address"]

@@ -23,7 +23,7 @@ def loop(config: dict[str, Any]) -> None:
 def main(path: Path, folder: Path) -> None:
     with quarry.open(path, memory="256MiB") as db:
         classes = db.num_classes
-    ray.init(num_cpus=4, include_dashboard=False)
+    ray.init(address="local", num_cpus=4, include_dashboard=False)  # a cluster of its own, as in cluster.py
     with quarry.ray.BatchTier(prepared(path, folder), workers=2, hosts=1, group=TRAINERS, cpus=1) as tier:
         trainer = TorchTrainer(
             loop,

@@ -167,6 +167,8 @@ class Stream:
         device_samples: bool = ...,
         partitioning: str | None = ...,
         buffer: int = ...,
+        worker: int = ...,
+        workers: int = ...,
     ) -> Stream: ...
     @property
     def slots(self) -> int: ...

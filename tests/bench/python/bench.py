@@ -184,7 +184,8 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     return held
 
 
-def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
+def on_sets(pyg: Runner, script: str, sets: str, *arguments: object) -> bool:
+    """Runs a script over each of the real sets, unpacked; whether all of them held."""
     shared = Path(os.environ.get("QUARRY_SHARED_DATA", ROOT.parent / "shared/data"))
     if not (shared / "unpack").exists():
         print(f"accuracy: left out, the data sets are not in {shared} (QUARRY_SHARED_DATA names it)")
@@ -195,12 +196,16 @@ def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
     scratch.mkdir(parents=True)
     try:
         held = True
-        for name in options.sets.split(","):
+        for name in sets.split(","):
             subprocess.run([str(shared / "unpack"), name, str(scratch)], check=True, stdout=subprocess.DEVNULL)
-            held &= bool(pyg.run("accuracy.py", name, scratch / name, options.accuracy_epochs)["held"])
+            held &= bool(pyg.run(script, name, scratch / name, *arguments)["held"])
         return held
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
+    return on_sets(pyg, "accuracy.py", options.sets, options.accuracy_epochs)
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ and a state machine without threads, clock or Ray; one thread at a time."""
 from __future__ import annotations
 
 import heapq
-from typing import Iterator, NamedTuple, Sequence
+from typing import Container, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
@@ -60,6 +60,7 @@ class Ledger:
 
         kWaiting -> kAsked [ask] -> kMade [made] -> kUsed [release, by the last trainer of its host]
         kAsked -> kWaiting [lose, of a worker that died]    kMade -> kWaiting [unmake, where its bytes are lost]
+        kAsked, kMade -> kWaiting [restart, of a host whose feature cache is lost]
 
     No worker has more than `ahead` pieces asked or made, but for those of the step that is trained, so that memory is bounded
     and the step in hand never waits for a later one to be used.
@@ -126,11 +127,28 @@ class Ledger:
             self._wait(number)
         self._asked[worker].clear()
 
-    def unmake(self, number: int, attempt: int) -> None:
-        """What was made is lost, with the host that had it."""
-        if self._state[number] == _MADE and self._attempts[number] == attempt:
-            self._held[self.pieces[number].worker].remove(number)
-            self._wait(number)
+    def holds(self, number: int, attempt: int) -> bool:
+        """Whether that attempt was made, and is not used yet."""
+        return self._state[number] == _MADE and self._attempts[number] == attempt
+
+    def unmake(self, number: int, attempt: int) -> bool:
+        """What was made is lost, with the host that had it; False where that is known."""
+        if not self.holds(number, attempt):
+            return False
+        self._held[self.pieces[number].worker].remove(number)
+        self._wait(number)
+        return True
+
+    def restart(self, host: int, complete: Container[int]) -> list[int]:
+        """Pieces of a host that are not complete are to be made again, whoever has them: their rows count on a feature cache
+        that is lost. The numbers of those that are still to come, in the order of use."""
+        remaining = [number for number in range(host, len(self.pieces), self.hosts) if self._state[number] != _USED and number not in complete]
+        for number in remaining:
+            worker = self.pieces[number].worker
+            if self._state[number] != _WAITING:
+                (self._asked if self._state[number] == _ASKED else self._held)[worker].remove(number)
+                self._wait(number)
+        return remaining
 
     def piece(self, step: int, rank: int) -> tuple[Piece, int] | None:
         """The piece of a rank's host in a step, and its attempt; None behind the last."""

@@ -1,4 +1,5 @@
-"""A preparation worker: reads shares of an epoch where they are published, and makes groups of their mini-batches."""
+"""A preparation worker: reads shares of an epoch, or parts of the graph, where they are published, and makes groups of their
+mini-batches."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import os
 import time
 from typing import Any, Iterator
 
+import numpy as np
+
 from .._batches import Batch, Stream
 from .._database import Database
 from .._errors import Busy, Corruption, NotFound
-from ._groups import Group, pack
+from ._belady import Choices, Trace
+from ._cache import Heard, HostView, Place, Stamp, Update
+from ._groups import Group, pack, union_of
 from ._prepare import Prepared
 from ._schedule import share_name
 
@@ -20,8 +25,12 @@ _POLL_SECONDS = 0.05
 class Worker:
     """One a process, as an actor of Ray; its calls come one after the other. The database is open as long as it lives."""
 
-    def __init__(self, prepared: Prepared, memory: int | str | None) -> None:
+    def __init__(self, prepared: Prepared, memory: int | str | None, number: int, life: int, workers: int, buffer: int) -> None:
         self._prepared, self._memory = prepared, memory
+        self._number, self._life = number, life
+        self._workers, self._buffer = workers, buffer  # that divide the parts, and how many each holds
+        self._bytes_read = 0  # of features, of the pass under way
+        self._views: dict[int, HostView] = {}  # by host, of the newest generation of its cache
         self._stream: Stream | None = None
         self._batches: Iterator[Batch] = iter(())
         self._at: tuple[int, int, int] | None = None  # planned epoch, share, and its next batch
@@ -32,18 +41,30 @@ class Worker:
         self._db = _opened(self._prepared.address, self._memory)
         layouts = self._db.layouts
         first = self._layout(0, 0)
-        if first not in layouts:
+        if self._prepared.parts:
+            self._open_parts()
+        elif first not in layouts:
             raise NotFound(f"{self._db.address}: there is no layout {first!r} of quarry.ray.prepare; layouts are {', '.join(layouts) or 'none'}")
         return {
             "pid": os.getpid(),
             "dim": self._db["feature"].shape[1],
+            "nodes": self._db.num_nodes,
+            # By planned epoch and share; batches of parts are counted anew in each epoch.
             "batches": [[layouts[self._layout(epoch, share)].batch_count for share in range(self._prepared.shares)] for epoch in range(self._prepared.epochs)],
         }
 
-    def make(self, epoch: int, share: int, first: int, count: int) -> tuple[dict[str, Any], Group]:
-        """Mini-batches [first, first + count) of a share of an epoch: the same ones, whoever makes them and however often."""
+    def count(self, epoch: int) -> int:
+        """Mini-batches of its parts in an epoch, which it begins to read."""
+        assert self._stream is not None
+        batches = self._stream.start("train", ordered=True, number=epoch)
+        self._batches, self._at, self._bytes_read = _left(self._stream), (epoch, self._number, 0), 0
+        return batches
+
+    def make(self, epoch: int, share: int, first: int, count: int, place: Place | None, choices: Choices | None) -> tuple[dict[str, Any], Group]:
+        """Mini-batches [first, first + count) of a share of an epoch: the same ones, whoever makes them and however often.
+        `place`: of the feature cache whose rows are left out; `choices`: by a plan."""
         began, cpu = time.monotonic(), time.process_time()
-        planned = epoch % self._prepared.epochs
+        planned = epoch if self._prepared.parts else epoch % self._prepared.epochs
         there, self._at = self._at, None
         if there != (planned, share, first):
             self._open(planned, share)
@@ -51,33 +72,88 @@ class Worker:
                 self._next(planned, share)
         batches = [self._next(planned, share) for _ in range(count)]
         self._at = (planned, share, first + count)
-        group = pack(batches)
+        stamp: Stamp | None = None
+        if place is None:
+            group = pack(batches)
+        elif choices is not None:
+            group = pack(batches, *choices.of(place.position))
+        else:
+            view = self._view(place.host, place.generation)
+            group = pack(batches, view.known(union_of([batch.nodes for batch in batches])))
+            stamp = view.stamp()
         told = {
+            "stamp": stamp,
             "seeds": sum(len(batch.seeds) for batch in batches),
             "batches": count,
-            "rows_sent": len(group.ids),
+            "rows_sent": len(group.rows),
+            "rows_cached": len(group.ids) - len(group.rows),
             "rows_of_batches": sum(len(batch.nodes) for batch in batches),
             "feature_bytes_sent": group.rows.nbytes,
+            "feature_bytes_read": self._newly_read(),
             "seconds": time.monotonic() - began,
             "core_seconds": time.process_time() - cpu,
         }
         return told, group
 
+    def hear(self, host: int, update: Update) -> Heard:
+        """A host announces what its cache will have."""
+        return self._view(host, update.generation).hear(update)
+
+    def trace(self, epoch: int, share: int) -> Trace:
+        """Nodes of the batches of a share, without their rows. It is read to its end."""
+        self._at = None
+        self._open(epoch % self._prepared.epochs, share, features=False)
+        nodes = [batch.nodes for batch in self._batches]
+        return Trace(np.concatenate(nodes), np.cumsum([0, *map(len, nodes)]))
+
+    def _view(self, host: int, generation: int) -> HostView:
+        view = self._views.get(host)
+        if view is None or generation > view.generation:
+            view = self._views[host] = HostView(self._number, self._life, generation)
+        elif generation < view.generation:
+            view = HostView(self._number, self._life, generation)  # of a cache that is gone: nothing counts there
+        return view
+
     def _layout(self, epoch: int, share: int) -> str:
         return share_name(self._prepared.name, epoch, share, self._prepared.shares)
 
-    def _open(self, epoch: int, share: int) -> None:
+    def _open(self, epoch: int, share: int, features: bool = True) -> None:
         """From its beginning."""
+        if self._prepared.parts:
+            self.count(epoch)
+            return
+        self._bytes_read = 0
         if self._stream is not None:
             self._stream.close()
         self._stream = self._db.stream(self._prepared.fanouts, self._prepared.batch_size, layout=self._layout(epoch, share))
-        self._batches = self._stream.epoch("train", ordered=True)
+        self._batches = self._stream.epoch("train", ordered=True, features=features)
+
+    def _open_parts(self) -> None:
+        prepared = self._prepared
+        self._stream = self._db.stream(
+            prepared.fanouts, prepared.batch_size, partitioning=prepared.name, buffer=self._buffer, seed=prepared.seed, worker=self._number, workers=self._workers
+        )
+
+    def _newly_read(self) -> int:
+        """Bytes of features that the pass has read since this was asked for last."""
+        assert self._stream is not None
+        before, self._bytes_read = self._bytes_read, int(self._stream.stats()["feature_bytes_read"])
+        return self._bytes_read - before
 
     def _next(self, epoch: int, share: int) -> Batch:
         batch = next(self._batches, None)
         if batch is None:
-            raise Corruption(f"{self._db.address}: layout {self._layout(epoch, share)!r} ends before the last of the batches that it is said to have")
+            what = f"partitioning {self._prepared.name!r}" if self._prepared.parts else f"layout {self._layout(epoch, share)!r}"
+            raise Corruption(f"{self._db.address}: {what} ends before the last of the batches that it is said to have")
         return batch
+
+
+def _left(stream: Stream) -> Iterator[Batch]:
+    """Batches that are left of its pass."""
+    while (views := stream.next()) is not None:
+        batch = views.copy()
+        views.close()
+        yield batch
 
 
 def _opened(address: str, memory: int | str | None) -> Database:
