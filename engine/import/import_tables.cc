@@ -140,6 +140,12 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view ta
   return ImportRows(target, rows, table, type, target.options.allow_nan, "features", row_count);
 }
 
+Status ImportColumns(ImportTarget& target, RowReader& rows, std::string_view table) {
+  const ScopedSpan span("import columns");
+  return ImportRows(target, rows, table, target.manifest.FindTable("feature")->element_type,
+                    target.options.allow_nan, table, rows.row_count());
+}
+
 Status ImportTargets(ImportTarget& target, RowReader& rows) {
   const ScopedSpan span("import targets");
   return ImportRows(target, rows, "target", rows.element_type(), /*allow_nan=*/true, "targets");

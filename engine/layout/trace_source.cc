@@ -10,6 +10,7 @@
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edge_columns.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -97,7 +98,14 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   const bool in_memory = load_lists && bytes.FitIn(budget.available_bytes());
   QUARRY_TRY(source->reservation_,
              budget.Reserve(bytes.resident + (in_memory ? bytes.indices : 0), "sampling a trace"));
-  QUARRY_TRY(source->topology_, store.OpenTopology(*snapshot, spec.road.topology));
+  QUARRY_TRY(source->topology_, OpenPlaces(store, *snapshot, spec.road.topology));
+  const Times times = Times::Of(*record, snapshot->node_count);
+  if (times.any() && spec.road.seed_order != SeedOrder::kRandom) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: seeds at several times are ordered by time, and not by proximity: leave the order out",
+        store.path());
+  }
   QUARRY_RETURN_IF_ERROR(NeighborSampler::LoadWeights(store.backend(), spec.road, *source->topology_));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {
@@ -106,10 +114,11 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   }
   source->lists_ = ListsOnDiskOf(*record, spec.road.direction);
   source->neighbors_ = {.topology = source->topology_.get(),
+                        .times = times.count,
                         .direction = spec.road.direction,
                         .backend = &store.backend(),
                         .device = ProfileOf(*manifest)};
-  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record->node_count, snapshot));
+  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, times.nodes(), snapshot));
   const std::vector<NodeId> seeds = properties.TrainNodes();
   if (seeds.empty()) {
     return MakeStatus(Code::kInvalidArgument,
@@ -211,7 +220,8 @@ Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>
     const uint64_t pass = spec.first_pass + epoch;
     if (spec.road.seed_order == SeedOrder::kRandom) {
       spec_.seeds.push_back(seeds);
-      ShuffleSeeds(spec_.seeds.back(), spec.road.seed, pass);
+      ShuffleSeeds(spec_.seeds.back(), spec.road.seed, pass,
+                   neighbors_.times > 1 ? topology_->node_count() : 0);
       continue;
     }
     QUARRY_TRY(OrderedSeeds ordered, OrderByProximity(*topology_, seeds, labels,
@@ -261,6 +271,15 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
       left -= nodes.size();
     }
   }
+  return counts;
+}
+
+Result<std::vector<uint32_t>> TraceSource::CountUses() const {
+  QUARRY_TRY(std::vector<uint32_t> counts,
+             quarry::CountUses(store_.backend(), *topology_, neighbors_.direction));
+  const size_t places = counts.size();
+  counts.resize(places * neighbors_.times);
+  for (size_t node = places; node < counts.size(); ++node) counts[node] = counts[node - places];
   return counts;
 }
 
