@@ -16,7 +16,7 @@ namespace quarry::cli {
 Status CheckTarget(NodeTask task, const std::string& target);
 
 // Opens what `target` names, as the database has it now: the row of node v is that of v in the table, or, behind @+LAG, of
-// v + LAG. Labels below 0 are none. kNotFound lists the tables; kUsage as CheckTarget. The store outlives it.
+// v + LAG; where nodes are places at several times, of v's place LAG times later. Labels below 0 are none. kNotFound lists the tables; kUsage as CheckTarget. The store outlives it.
 Result<std::shared_ptr<TargetRows>> OpenTargets(client::Store& store, const Manifest& manifest,
                                                 const std::string& target);
 

@@ -142,8 +142,15 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view ta
 
 Status ImportColumns(ImportTarget& target, RowReader& rows, std::string_view table) {
   const ScopedSpan span("import columns");
-  return ImportRows(target, rows, table, target.manifest.FindTable("feature")->element_type,
-                    target.options.allow_nan, table, rows.row_count());
+  const ElementType type = target.manifest.FindTable("feature")->element_type;
+  if (type == ElementType::kInt8) {
+    return MakeStatus(
+        Code::kUsage,
+        "{}: columns of places and times are not joined to features of int8, which have a scale a "
+        "row: choose float32, float16 or bfloat16",
+        rows.Position(0));
+  }
+  return ImportRows(target, rows, table, type, target.options.allow_nan, table, rows.row_count());
 }
 
 Status ImportTargets(ImportTarget& target, RowReader& rows) {

@@ -10,6 +10,7 @@
 #include "quarry/format/fanouts.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 

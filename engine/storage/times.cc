@@ -54,6 +54,12 @@ Status JoinedColumns::LoadColumns(Store& store, const std::shared_ptr<const Snap
     return MakeStatus(Code::kCorruption, "{}: {} rows, expected {}, one for each {}", table->file().path(),
                       geometry.row_count, rows, name == kPlaceColumns ? "place" : "time");
   }
+  if (type == ElementType::kInt8) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: nothing is joined to rows of int8, which have a scale of their own each: import "
+                      "features of another type",
+                      table->file().path());
+  }
   if (geometry.element_type != type) {
     return MakeStatus(
         Code::kInvalidArgument,
