@@ -16,26 +16,6 @@
 namespace quarry::cli {
 namespace {
 
-struct TargetName {
-  std::string table;
-  uint64_t lag = 0;
-};
-
-Result<TargetName> ParseTarget(const std::string& text) {
-  constexpr std::string_view kLag = "@+";
-  const size_t at = text.find(kLag);
-  TargetName name{.table = text.substr(0, at)};
-  if (at == std::string::npos) return name;
-  const std::string_view number = std::string_view(text).substr(at + kLag.size());
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), name.lag);
-  if (!name.table.empty() && error == std::errc() && end == number.data() + number.size()) return name;
-  return MakeStatus(
-      Code::kUsage,
-      "--target '{}' is neither a table nor TABLE@+LAG, with a number of rows, or of times, such "
-      "as feature@+100",
-      text);
-}
-
 // A lag counts rows or, where nodes are places at several times, times.
 uint64_t LagRows(const Manifest& manifest, uint64_t lag) {
   const Times times = TimesOf(manifest, RoadSpec().topology);
@@ -134,6 +114,21 @@ class StoreTargets final : public TargetRows {
 };
 
 }  // namespace
+
+Result<TargetName> ParseTarget(const std::string& text) {
+  constexpr std::string_view kLag = "@+";
+  const size_t at = text.find(kLag);
+  TargetName name{.table = text.substr(0, at)};
+  if (at == std::string::npos) return name;
+  const std::string_view number = std::string_view(text).substr(at + kLag.size());
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), name.lag);
+  if (!name.table.empty() && error == std::errc() && end == number.data() + number.size()) return name;
+  return MakeStatus(
+      Code::kUsage,
+      "--target '{}' is neither a table nor TABLE@+LAG, with a number of rows, or of times, such "
+      "as feature@+100",
+      text);
+}
 
 Status CheckTarget(NodeTask task, const std::string& target) {
   if (task == NodeTask::kClasses) {

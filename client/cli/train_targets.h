@@ -11,6 +11,14 @@
 
 namespace quarry::cli {
 
+// What --target says: TABLE or TABLE@+LAG.
+struct TargetName {
+  std::string table;
+  uint64_t lag = 0;
+};
+// kUsage for other words.
+Result<TargetName> ParseTarget(const std::string& text);
+
 // kUsage for a task without the targets that it learns, and for targets of a task that learns none, or in other words than
 // TABLE or TABLE@+LAG.
 Status CheckTarget(NodeTask task, const std::string& target);

@@ -46,9 +46,9 @@ Status CheckWeather(const WeatherOptions& o) {
   const auto wrong = [](std::string_view name, auto value, std::string_view must) {
     return MakeStatus(Code::kUsage, "{} is {}; it must be {}", name, value, must);
   };
-  if (o.rows < 2 || o.columns < 3 || o.rows > 1 << 15 || o.columns > 1 << 16) {
+  if (o.rows < 2 || o.columns < 4 || o.rows > 1 << 15 || o.columns > 1 << 16 || o.columns % 2 != 0) {
     return wrong("--weather", fmt::format("{}x{}", o.rows, o.columns),
-                 "2 to 32768 latitudes by 3 to 65536 longitudes");
+                 "2 to 32768 latitudes by 4 to 65536 longitudes, an even number");
   }
   if (o.levels < 1 || o.levels > 1000) return wrong("--levels", o.levels, "from 1 to 1000");
   if (o.hours < 4 * WeatherGrid::kLag) return wrong("--hours", o.hours, "at least 24");
@@ -106,10 +106,8 @@ class WeatherHours {
 };
 
 Status WriteEdgesOf(ArrayWriter& writer, const WeatherGrid& grid, WeatherGrid::Side side) {
-  const uint64_t count = grid.EdgeCount(side);
-  const auto value = [&](uint64_t i) {
-    return i < count ? grid.Neighbor(side, grid.Destination(side, i)) : grid.Destination(side, i - count);
-  };
+  const uint64_t count = grid.places();
+  const auto value = [&](uint64_t i) { return i < count ? grid.Neighbor(side, i) : i - count; };
   return writer.Write(fmt::format("edges_{}.npy", WeatherGrid::kSideNames[side]), ElementType::kInt64,
                       {2, count}, FillBy<int64_t>(value));
 }
@@ -175,32 +173,20 @@ WeatherGrid::WeatherGrid(const WeatherOptions& options)
   }
 }
 
-bool WeatherGrid::Has(Side side, uint64_t place) const {
-  const uint64_t row = place / options_.columns;
-  return side == kNorth ? row > 0 : side != kSouth || row + 1 < options_.rows;
-}
-
 uint64_t WeatherGrid::Neighbor(Side side, uint64_t place) const {
-  assert(Has(side, place));
-  const uint64_t columns = options_.columns, column = place % columns;
+  const uint64_t columns = options_.columns, column = place % columns, row = place / columns;
+  const uint64_t first = place - column;  // of the row
+  const uint64_t beyond_pole = first + (column + columns / 2) % columns;
   switch (side) {
     case kEast:
-      return place - column + (column + 1) % columns;
+      return first + (column + 1) % columns;
     case kNorth:
-      return place - columns;
+      return row == 0 ? beyond_pole : place - columns;
     case kSouth:
-      return place + columns;
+      return row + 1 == options_.rows ? beyond_pole : place + columns;
     default:
-      return place - column + (column + columns - 1) % columns;
+      return first + (column + columns - 1) % columns;
   }
-}
-
-uint64_t WeatherGrid::EdgeCount(Side side) const {
-  return side == kEast || side == kWest ? places() : places() - options_.columns;
-}
-
-uint64_t WeatherGrid::Destination(Side side, uint64_t edge) const {
-  return side == kNorth ? edge + options_.columns : edge;
 }
 
 double WeatherGrid::Noise(uint64_t hour, uint64_t place, uint64_t column) const {
@@ -220,20 +206,17 @@ void WeatherGrid::Values(uint64_t hour, std::span<const float> before, std::span
       continue;
     }
     const float* sides[kSides];
-    uint64_t count = 0;
     for (const Side side : {kEast, kNorth, kSouth, kWest}) {
-      if (Has(side, place)) sides[count++] = before.data() + Neighbor(side, place) * width;
+      sides[side] = before.data() + Neighbor(side, place) * width;
     }
     const float* const here = before.data() + place * width;
-    const float* const west = before.data() + Neighbor(kWest, place) * width;
     const double forcing = Forcing(hour, place);
     for (uint64_t c = 0; c < width; c++) {
       double sum = 0;
-      for (uint64_t i = 0; i < count; i++) sum += double{sides[i][c]};
-      const double stays = Moves(c) ? west[c] : here[c];
-      row[c] = static_cast<float>((1 - options_.diffusion) * stays +
-                                  options_.diffusion * sum / static_cast<double>(count) + forcing +
-                                  Noise(hour, place, c));
+      for (const float* const side : sides) sum += double{side[c]};
+      const double stays = Moves(c) ? sides[kWest][c] : here[c];
+      row[c] = static_cast<float>((1 - options_.diffusion) * stays + options_.diffusion * sum / kSides +
+                                  forcing + Noise(hour, place, c));
     }
   }
 }
@@ -262,11 +245,7 @@ Result<WeatherSummary> GenerateWeather(IoBackend& backend, const std::string& pa
   const WeatherGrid grid(options);
   const WeatherSplits splits(options);
   const uint64_t places = grid.places(), dim = grid.dim();
-  uint64_t edge_count = 0;
-  for (const WeatherGrid::Side side :
-       {WeatherGrid::kEast, WeatherGrid::kNorth, WeatherGrid::kSouth, WeatherGrid::kWest}) {
-    edge_count += grid.EdgeCount(side);
-  }
+  const uint64_t edge_count = WeatherGrid::kSides * places;
   const uint64_t bytes_total =
       places * options.hours * dim * sizeof(float) + splits.test_end * places * sizeof(int64_t) +
       2 * edge_count * sizeof(int64_t) +

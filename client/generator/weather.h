@@ -2,7 +2,8 @@
 // which the best forecast is known, and how far it is off.
 //
 //   places     rows x columns cells of the grid; a place's edges come from its neighbors to the east, the north, the south
-//              and the west, a relation each. Longitudes wrap around; the first and the last latitude have no neighbor beyond
+//              and the west, a relation each. Longitudes wrap around, and beyond a pole lies the opposite longitude, so that
+//              each place has four
 //   columns    variables x levels: six variables (temperature, geopotential, humidity, and the eastward, the northward and
 //              the vertical wind) at each of the levels
 //   x(t + 6) = (1 - diffusion) y + diffusion mean(x of the neighbors) + diurnal sin(2 pi (hour / 24 + longitude / 360)) + e
@@ -60,12 +61,7 @@ class WeatherGrid {
   // The deviation of the noise as it is drawn, from finitely many levels: what the best forecast is off.
   double noise_floor() const { return floor_; }
 
-  // Whether place p has a neighbor there, and which.
-  bool Has(Side side, uint64_t place) const;
-  uint64_t Neighbor(Side side, uint64_t place) const;  // REQUIRES: Has
-  uint64_t EdgeCount(Side side) const;
-  // Edge i of a side, whose destination is the i-th place that has a neighbor there.
-  uint64_t Destination(Side side, uint64_t edge) const;
+  uint64_t Neighbor(Side side, uint64_t place) const;
 
   double Forcing(uint64_t hour, uint64_t place) const {
     return forcing_[hour % 24 * options_.columns + place % options_.columns];
