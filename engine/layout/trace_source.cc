@@ -274,24 +274,31 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
   return counts;
 }
 
+// What is counted of places is the same at every time.
+std::vector<uint32_t> AtTimes(std::vector<uint32_t> of_places, uint64_t times) {
+  const size_t places = of_places.size();
+  of_places.resize(places * times);
+  for (size_t node = places; node < of_places.size(); ++node) of_places[node] = of_places[node - places];
+  return of_places;
+}
+
 Result<std::vector<uint32_t>> TraceSource::CountUses() const {
   QUARRY_TRY(std::vector<uint32_t> counts,
              quarry::CountUses(store_.backend(), *topology_, neighbors_.direction));
-  const size_t places = counts.size();
-  counts.resize(places * neighbors_.times);
-  for (size_t node = places; node < counts.size(); ++node) counts[node] = counts[node - places];
-  return counts;
+  return AtTimes(std::move(counts), neighbors_.times);
 }
 
 Result<std::vector<uint32_t>> CountUses(Store& store, MemoryBudget& budget, const LayoutRecord& layout) {
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* record = manifest->FindTopology(layout.spec.topology);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* record = snapshot->FindTopology(layout.spec.topology);
   if (record == nullptr) return store.OpenTopology(layout.spec.topology).status();
-  QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget.Reserve(Topology::ResidentBytes(*record) + record->node_count * sizeof(uint32_t),
-                            "counting uses"));
-  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(layout.spec.topology));
-  return CountUses(store.backend(), *topology, layout.spec.direction);
+  const Times times = Times::Of(*record, snapshot->node_count);
+  QUARRY_TRY(
+      const MemoryBudget::Reservation reservation,
+      budget.Reserve(Topology::ResidentBytes(*record) + times.nodes() * sizeof(uint32_t), "counting uses"));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, OpenPlaces(store, *snapshot, layout.spec.topology));
+  QUARRY_TRY(std::vector<uint32_t> counts, CountUses(store.backend(), *topology, layout.spec.direction));
+  return AtTimes(std::move(counts), times.count);
 }
 
 }  // namespace quarry
