@@ -43,6 +43,14 @@ TopologyBytes BytesOf(const Manifest& manifest, const TopologyRecord& record, co
           .indices = ListsOnDiskOf(record, spec.road.direction).indices_bytes};
 }
 
+// What is counted of places is the same at every time.
+std::vector<uint32_t> AtTimes(std::vector<uint32_t> of_places, uint64_t times) {
+  const size_t places = of_places.size();
+  of_places.resize(places * times);
+  for (size_t node = places; node < of_places.size(); ++node) of_places[node] = of_places[node - places];
+  return of_places;
+}
+
 }  // namespace
 
 uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record, const RoadSpec& road) {
@@ -272,14 +280,6 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
     }
   }
   return counts;
-}
-
-// What is counted of places is the same at every time.
-std::vector<uint32_t> AtTimes(std::vector<uint32_t> of_places, uint64_t times) {
-  const size_t places = of_places.size();
-  of_places.resize(places * times);
-  for (size_t node = places; node < of_places.size(); ++node) of_places[node] = of_places[node - places];
-  return of_places;
 }
 
 Result<std::vector<uint32_t>> TraceSource::CountUses() const {

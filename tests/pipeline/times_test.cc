@@ -310,7 +310,7 @@ TEST(ShuffleSeeds, ByTimeIsAPermutationOfTimesAndOfEach) {
   }
   std::set<std::vector<uint64_t>> orders;
   std::set<NodeId> firsts;
-  for (uint64_t pass = 0; pass < 300; ++pass) {
+  for (uint64_t pass = 0; pass < 1000; ++pass) {
     std::vector<NodeId> shuffled = seeds;
     ShuffleSeeds(shuffled, 3, pass, /*places=*/20);
     firsts.insert(shuffled.front());
