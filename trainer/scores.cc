@@ -32,21 +32,39 @@ void Scores::AddTargets(std::span<const float> outputs, std::span<const float> t
       targets_++;
       squared_ += error * error;
       absolute_ += std::abs(error);
+      columns_[i % width_].sum += error * error;
+      columns_[i % width_].count++;
     }
+  }
+}
+
+void Scores::AddPresent(std::span<const float> present, std::span<const float> targets) {
+  for (size_t i = 0; i < targets.size(); i++) {
+    const double error = double{present[i]} - double{targets[i]};
+    if (std::isnan(error)) continue;
+    present_.sum += error * error;
+    present_.count++;
   }
 }
 
 // A rank's part of a list is its place in a longer one of zeros, which sums put together.
 Status Scores::Gather(Communicator& trainers) {
-  enum Count : size_t { kNodes, kCorrect, kTargets, kSquared, kAbsolute, kListed };
+  enum Count : size_t { kNodes, kCorrect, kTargets, kSquared, kAbsolute, kPresent, kPresents, kListed };
   std::vector<double> counts(kListed + trainers.size(), 0);
   counts[kNodes] = static_cast<double>(nodes_);
   counts[kCorrect] = static_cast<double>(correct_);
   counts[kTargets] = static_cast<double>(targets_);
   counts[kSquared] = squared_;
   counts[kAbsolute] = absolute_;
+  counts[kPresent] = present_.sum;
+  counts[kPresents] = present_.count;
   counts[kListed + trainers.rank()] = static_cast<double>(preference_.size());
   QUARRY_RETURN_IF_ERROR(trainers.AllReduceSum(counts));
+  std::vector<double> columns;
+  for (const Squares& column : columns_) columns.insert(columns.end(), {column.sum, column.count});
+  if (!columns.empty()) QUARRY_RETURN_IF_ERROR(trainers.AllReduceSum(columns));
+  for (size_t c = 0; c < columns_.size(); c++) columns_[c] = {columns[2 * c], columns[2 * c + 1]};
+  present_ = {counts[kPresent], counts[kPresents]};
   nodes_ = static_cast<uint64_t>(counts[kNodes]);
   correct_ = static_cast<uint64_t>(counts[kCorrect]);
   targets_ = static_cast<uint64_t>(counts[kTargets]);
@@ -77,6 +95,10 @@ std::optional<Evaluation> Scores::Evaluate() const {
     case NodeTask::kRegression:
       evaluation.rmse = std::sqrt(squared_ / static_cast<double>(targets_));
       evaluation.mae = absolute_ / static_cast<double>(targets_);
+      for (const Squares& column : columns_) {
+        evaluation.column_rmse.push_back(std::sqrt(column.sum / column.count));
+      }
+      if (present_.count > 0) evaluation.persistence_rmse = std::sqrt(present_.sum / present_.count);
       break;
     case NodeTask::kMultiLabel:
       EvaluateLabels(evaluation);

@@ -15,13 +15,16 @@ namespace quarry {
 class Scores {
  public:
   // `width`: of the outputs, classes or targets.
-  Scores(NodeTask task, uint32_t width) : task_(task), width_(width) {}
+  Scores(NodeTask task, uint32_t width)
+      : task_(task), width_(width), columns_(task == NodeTask::kRegression ? width : 0) {}
 
   // Logits [labels, classes]; a label of -1 is not counted. For classes.
   void Add(std::span<const float> logits, std::span<const int64_t> labels);
   // Outputs and targets [seeds, width], both in the units of the targets; those that are NaN are not counted. For the other
   // tasks.
   void AddTargets(std::span<const float> outputs, std::span<const float> targets);
+  // The rows that persistence takes for the targets, after these have been added.
+  void AddPresent(std::span<const float> present, std::span<const float> targets);
   // Every trainer has the scores of all of them afterwards.
   Status Gather(Communicator& trainers);
   // Nothing when no node with a label, or a target, was scored.
@@ -43,6 +46,11 @@ class Scores {
   // For regression: targets, and the errors' squares and sizes summed.
   uint64_t targets_ = 0;
   double squared_ = 0, absolute_ = 0;
+  struct Squares {
+    double sum = 0, count = 0;
+  };
+  std::vector<Squares> columns_;  // the same by column
+  Squares present_;               // of persistence
 };
 
 }  // namespace quarry

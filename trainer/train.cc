@@ -336,6 +336,10 @@ class Trainer {
       outputs_.assign(outputs.begin(), outputs.end());
       progress_.scale.Unscale(outputs_);
       scores.AddTargets(outputs_, targets);
+      if (split != Split::kTest) continue;
+      present_.resize(targets.size());
+      QUARRY_TRY(const bool later, options_.targets->ReadPresent(batch->view().seeds(), present_));
+      if (later) scores.AddPresent(present_, targets);
     }
     stats = stream->stats();
     return Status::Ok();
@@ -353,7 +357,7 @@ class Trainer {
   double seconds_before_ = 0;  // this call
   uint32_t width_ = 0;         // classes, or columns of the targets
   std::unique_ptr<NodeModel> model_;
-  std::vector<float> targets_, outputs_;  // of the current batch
+  std::vector<float> targets_, outputs_, present_;  // of the current batch
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
 #include "quarry/storage/store.h"
+#include "quarry/storage/times.h"
 #include "server_address.h"
 
 namespace quarry::cli {
@@ -56,6 +57,7 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
         {"relations", graph == nullptr ? 0 : graph->relation_count},
         {"weighted", graph != nullptr && graph->weighted},
         {"node_types", manifest.node_types.size()},
+        {"times", TimesOf(manifest, "graph").count},
         {"classes", manifest.class_count},
         {"dim", features == nullptr ? 0 : features->dim},
         {"element_type", features == nullptr ? "" : std::string(ElementTypeName(features->element_type))},
@@ -71,6 +73,8 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
                                  EdgeCount(manifest), graph != nullptr && graph->weighted ? " weighted" : "");
   if (graph != nullptr && graph->relation_count > 1)
     text += fmt::format(" of {} relations", graph->relation_count);
+  if (const Times times = TimesOf(manifest, "graph"); times.any())
+    text += fmt::format(", {} places at {} times", times.places, times.count);
   std::string types;
   for (const NodeTypeRecord& type : manifest.node_types) {
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", type.count, type.name);
@@ -120,6 +124,8 @@ constexpr const char* kFooter = R"(SOURCE is one of
              features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
              targets.npy [N, K], train_idx.npy, valid_idx.npy, test_idx.npy, edge_weights.npy [E], metadata.yaml; all but the
              edges may be absent
+  a folder   with times: features.npy is [T, P, D] of P places at T times (or [T P, D] and num_times in metadata.yaml), edges
+             are between places, and place_features.npy [P, D] and time_features.npy [T, D] are joined to the features
   a folder   with types: a folder with the files above for each type of nodes, and SOURCE__RELATION__DESTINATION/ with
              edges.npy for each type of edges
   a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/; with types, too
@@ -157,6 +163,11 @@ void AddImport(CLI::App& app, Action& action) {
                    "store features as float32, float16, bfloat16 or int8")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16", "int8"}));
   verb->add_option("--nodes", arguments->nodes, "number of nodes, where the source does not tell: 1M");
+  verb->add_option(
+          "--times", hints.times,
+          "times at which there is each place of the graph, where the source does not tell: nodes are the "
+          "places at the first, at the second and so on, and edges are between places")
+      ->check(WholeFrom(1, 1e9, "a number of times from 1 on", "8760"));
   verb->add_option(
       "--dim", hints.feature_dim,
       "columns of sparse features, or of features without a header, where the source does not tell");

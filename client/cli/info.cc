@@ -249,6 +249,8 @@ void PrintFacts(const Json& report) {
   line("nodes", node_count);
   for (const Json& graph : report["topologies"]) {
     if (Text(graph, "name") != "graph") continue;
+    const auto nodes = report["nodes"].get<uint64_t>(), places = graph["nodes"].get<uint64_t>();
+    if (places > 0 && places < nodes) line("times", fmt::format("{} of {} places", nodes / places, places));
     const std::string kind = WordsOf(
         graph, {{"undirected", "undirected"}, {"deduplicated", "deduplicated"}, {"weighted", "weighted"}});
     std::string runs;

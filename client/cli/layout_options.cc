@@ -6,6 +6,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/times.h"
 
 namespace quarry::cli {
 
@@ -143,8 +144,9 @@ Result<uint64_t> FeatureBytes(const Manifest& manifest, const RoadSpec& road) {
 }
 
 uint32_t FeatureDim(const Manifest& manifest, const RoadSpec& road) {
-  return road.relation_fanouts.empty() ? static_cast<uint32_t>(manifest.FindTable(road.feature_table)->dim)
-                                       : 0;
+  return road.relation_fanouts.empty()
+             ? BatchDim(manifest, road.topology, *manifest.FindTable(road.feature_table))
+             : 0;
 }
 
 Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {

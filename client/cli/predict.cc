@@ -1,6 +1,5 @@
 // quarry predict DB: what a trained model says of nodes, as an array or as a table of the database.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -13,10 +12,12 @@
 #include "opened_store.h"
 #include "option_values.h"
 #include "predict_output.h"
-#include "print_json.h"
+#include "predict_report.h"
+#include "predict_rollout.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/database.h"
+#include "quarry/storage/times.h"
 #include "quarry/trainer/predict.h"
 #include "remote_road.h"
 #include "remote_states.h"
@@ -38,17 +39,10 @@ struct PredictArguments {
   bool has_fanouts = false, has_batch_size = false;
   std::optional<What> what;  // nothing: what the run's task tells
   Inference inference = Inference::kSampled;
+  RolloutSpec rollout;
   unsigned torch_threads = 0;
   bool overwrite = false;
   bool json = false;
-};
-
-struct PredictReport {
-  uint64_t nodes = 0;
-  uint64_t labelled = 0;  // nodes among them that have a label
-  uint64_t correct = 0;   // labelled nodes whose likeliest class it is
-  TargetErrors errors;    // of regression
-  GraphPass pass;         // of --inference layers
 };
 
 class Prediction {
@@ -78,6 +72,7 @@ class Prediction {
                         "no embeddings",
                         arguments_.run);
     }
+    if (arguments_.rollout.steps > 0) return RollOutAll(shape.feature_dim);
     if (by_layers()) {
       QUARRY_RETURN_IF_ERROR(CheckLayers());
       QUARRY_TRY(snapshot_, store_->TakeSnapshot());
@@ -181,6 +176,32 @@ class Prediction {
         "predicting would take {} for the model's work, and the machine or cgroup allows {}: lower "
         "--batch-size or --fanout",
         FormatBytes(bytes), FormatBytes(MemoryLimitBytes()));
+  }
+
+  // --steps: all places at once, from the database's files.
+  Result<PredictReport> RollOutAll(uint32_t feature_dim) {
+    Database* const database = store_->database();
+    if (database == nullptr) {
+      return MakeStatus(
+          Code::kUsage,
+          "{}: --steps reads the database's files, and a server has them open: give its folder once "
+          "the server is gone",
+          arguments_.path);
+    }
+    QUARRY_RETURN_IF_ERROR(RolloutLag(manifest_, trained_, arguments_.rollout).status());
+    spec_.batch_size = static_cast<uint32_t>(TimesOf(manifest_, spec_.topology).places);
+    QUARRY_RETURN_IF_ERROR(CheckMemory(feature_dim));
+    report_.nodes = arguments_.rollout.steps * spec_.batch_size;
+    QUARRY_TRY(NpyFile out, NpyFile::Create(arguments_.out, ElementType::kFloat32, report_.nodes, width()));
+    ProgressBar bar;
+    QUARRY_TRY(report_.steps,
+               RollOut(*database, trained_, spec_, *predictor_, arguments_.rollout, out, [&](uint64_t done) {
+                 bar.Show("rolling out", done, arguments_.rollout.steps, " steps");
+                 return Interrupted() ? Status(Code::kCancelled, "interrupted; nothing was written")
+                                      : Status::Ok();
+               }));
+    QUARRY_RETURN_IF_ERROR(out.Finish());
+    return report_;
   }
 
   Status OpenRoad() {
@@ -358,56 +379,16 @@ Status CheckArguments(const PredictArguments& arguments) {
   return ParseCache(arguments.road.cache, 1024 * kGiB).status();  // the features' size comes later
 }
 
-void PrintPass(const GraphPass& pass) {
-  const LayerPass sum = pass.Sum();
-  const uint64_t read = sum.read_bytes() + pass.sample_bytes;
-  const auto times = [&](uint64_t bytes) {
-    return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(1, sum.least_bytes));
-  };
-  Print(
-      "layers: {} read, {:.2f} times the rows of each layer and its edges once ({}); predicted {:.2f}; {} "
-      "written\n",
-      FormatBytes(read), times(read), FormatBytes(sum.least_bytes), times(sum.predicted_bytes),
-      FormatBytes(sum.written_bytes));
-}
-
 Status RunPredict(PredictArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckArguments(arguments));
   const double start = MonotonicSeconds();
   Prediction prediction(arguments);
   QUARRY_TRY(const PredictReport report, prediction.Run());
   const double seconds = MonotonicSeconds() - start;
-  const std::string& where = arguments.out.empty() ? arguments.table : arguments.out;
-  const bool scored = report.labelled > 0;
-  const double accuracy =
-      scored ? static_cast<double>(report.correct) / static_cast<double>(report.labelled) : 0;
-  if (arguments.json) {
-    nlohmann::ordered_json json = {{"run", arguments.run},
-                                   {arguments.out.empty() ? "table" : "path", where},
-                                   {"rows", report.nodes},
-                                   {"columns", prediction.width()},
-                                   {"labelled_nodes", report.labelled}};
-    if (scored) json["accuracy"] = accuracy;
-    if (report.errors.count > 0) json["rmse"] = report.errors.Rmse();
-    if (arguments.inference == Inference::kLayers) {
-      const LayerPass sum = report.pass.Sum();
-      json["layers"] = {{"ranges", sum.ranges},
-                        {"least_bytes", sum.least_bytes},
-                        {"predicted_bytes", sum.predicted_bytes},
-                        {"read_bytes", sum.read_bytes() + report.pass.sample_bytes},
-                        {"written_bytes", sum.written_bytes}};
-    }
-    json["seconds"] = seconds;
-    json["peak_rss_bytes"] = PeakRssBytes();
-    PrintJson(json);
-    return Status::Ok();
-  }
-  Print("{}: {} rows of {} in {:.2f} s{}\n", where, report.nodes, prediction.width(), seconds,
-        scored ? fmt::format("; accuracy {:.4f} on {} labelled nodes", accuracy, report.labelled)
-        : report.errors.count > 0
-            ? fmt::format("; RMSE {:.4g} on {} targets", report.errors.Rmse(), report.errors.count)
-            : "");
-  if (arguments.inference == Inference::kLayers) PrintPass(report.pass);
+  PrintPredictions(
+      report,
+      {.run = arguments.run, .path = arguments.out, .table = arguments.table, .columns = prediction.width()},
+      seconds, arguments.json);
   return Status::Ok();
 }
 
@@ -464,6 +445,20 @@ void AddPredict(CLI::App& app, Action& action) {
                        "rows that stay in memory: a size, or a share of the feature bytes; auto: 10%")
           ->capture_default_str();
   for (CLI::Option* const sampled : {fanouts, batch_size, cache}) sampled_only->push_back(sampled);
+  CLI::Option* const steps =
+      verb->add_option(
+              "--steps", arguments->rollout.steps,
+              "of a database with times: predict all places so many times, each time from what was "
+              "predicted before (--target TABLE@+LAG); rows are those of the first step, the second and "
+              "so on")
+          ->check(WholeFrom(1, 1e6, "a number of steps from 1 on", "8"));
+  verb->add_option("--time", arguments->rollout.time, "that --steps begin at, from 0")
+      ->capture_default_str()
+      ->needs(steps);
+  for (const char* const other :
+       {"--split", "--nodes", "--what", "--inference", "--ids", "--table", "--batch-size", "--cache"}) {
+    steps->excludes(verb->get_option(other));
+  }
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_option("--torch-threads", arguments->torch_threads, "of LibTorch; default: processors");
@@ -474,7 +469,8 @@ void AddPredict(CLI::App& app, Action& action) {
       "a table:\n"
       "ORDER BY vec_l2(vector, ?).\n"
       "Example: quarry predict db/ --run sage --split test --out classes.npy --ids nodes.npy\n"
-      "         quarry predict db/ --run sage --what embeddings --table sage-vectors");
+      "         quarry predict db/ --run sage --what embeddings --table sage-vectors\n"
+      "         quarry predict weather.db --run forecast --time 1800 --steps 8 --out forecast.npy");
   verb->callback([arguments, fanouts, batch_size, sampled_only, &action] {
     arguments->has_fanouts = fanouts->count() > 0;
     arguments->has_batch_size = batch_size->count() > 0;

@@ -176,7 +176,8 @@ class Decider {
   Status DescribeRun() {
     const RoadSpec& spec = arguments_.road.spec;
     const TableRecord& table = *manifest_->FindTable(spec.feature_table);
-    QUARRY_TRY(facts_.geometry, FeatureGeometry::Make(table.element_type, table.dim, table.row_count));
+    QUARRY_TRY(facts_.geometry,
+               FeatureGeometry::Make(table.element_type, FeatureDim(*manifest_, spec), table.row_count));
     const uint64_t batch_size = spec.batch_size;
     facts_.processors = ProcessorCount();
     facts_.sampler_threads = arguments_.road.sampler_threads;
@@ -382,7 +383,7 @@ class Decider {
     const TableRecord& table = *manifest_->FindTable(arguments_.road.spec.feature_table);
     QUARRY_TRY(
         const BatchSeconds seconds,
-        MeasureBatchSeconds(arguments_.train, static_cast<uint32_t>(table.dim), table.element_type,
+        MeasureBatchSeconds(arguments_.train, static_cast<uint32_t>(facts_.geometry.dim), table.element_type,
                             trained_on_.classes, probe.last.view(), batches < kWorthMeasuring ? 2 : 3));
     facts_.train = seconds.train;
     facts_.evaluate = seconds.evaluate;

@@ -147,9 +147,10 @@ void TellDecision(const NodeArguments& arguments, Database& database, const Trai
   const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
   setup.memory_budget_bytes = database.budget().limit_bytes();
   setup.least_budget_bytes = decision.least_bytes;
-  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, table.dim);
+  const uint32_t dim = FeatureDim(*database.manifest(), arguments.road.spec);
+  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, dim);
   setup.overhead_bytes = EstimateTrainerBytes(
-      arguments.train, static_cast<uint32_t>(table.dim), trained_on.classes,
+      arguments.train, dim, trained_on.classes,
       BoundBlock(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
       arguments.run.checkpoint_every > 0);
   TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());

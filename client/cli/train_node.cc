@@ -8,6 +8,7 @@
 #include "quarry/import/tensors.h"
 #include "quarry/pipeline/batch_stream.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/times.h"
 #include "quarry/storage/topology.h"
 #include "quarry/trainer/predict.h"
 #include "remote_road.h"
@@ -54,7 +55,7 @@ Result<TrainedShape> ShapeOfRun(const Manifest& manifest, TrainingStates& states
     return MakeStatus(Code::kNotFound, "{}: the run reads table \"{}\", which is not there any more",
                       states.path(), name);
   }
-  shape.feature_dim = static_cast<uint32_t>(features->dim);
+  shape.feature_dim = BatchDim(manifest, shape.trained.road.topology, *features);
   return shape;
 }
 
@@ -113,7 +114,7 @@ Status TakeWeights(Database& database, const std::string& topology, TrainOptions
   QUARRY_TRY(loaded->bytes,
              database.budget().Reserve(Topology::ResidentBytes(*record) + Topology::WeightsBytes(*record),
                                        "the weights of edges"));
-  QUARRY_TRY(loaded->topology, store.OpenTopology(*snapshot, topology));
+  QUARRY_TRY(loaded->topology, OpenPlaces(store, *snapshot, topology));
   QUARRY_RETURN_IF_ERROR(loaded->topology->LoadWeights(store.backend(), Adjacency::kCsc));
   loaded->weights = loaded->topology->weights(Adjacency::kCsc);
   train.weights = {loaded, &loaded->weights};

@@ -54,6 +54,15 @@ void AddMetrics(std::string_view what, NodeTask task, const std::optional<Evalua
   }
 }
 
+// What else is told of regression, once.
+void AddColumns(const std::optional<Evaluation>& test, Json& json) {
+  const Evaluation told = test.value_or(Evaluation());
+  json["test_rmse_by_column"] = told.column_rmse;
+  if (!told.persistence_rmse) return;
+  json["test_persistence_rmse"] = *told.persistence_rmse;
+  json["test_skill"] = told.skill() ? Json(*told.skill()) : Json(nullptr);
+}
+
 void AddBudgets(const TrainSetup& setup, Json& json) {
   json["peak_rss_bytes"] = PeakRssBytes();
   json["processor_seconds"] = ProcessProcessorSeconds();
@@ -137,6 +146,7 @@ Json SummaryJson(const TrainSummary& summary, const TrainSetup& setup, double be
   json["loss"] = summary.best_loss;
   AddMetrics("valid", setup.train.task, summary.valid, json);
   AddMetrics("test", setup.train.task, summary.test, json);
+  if (setup.train.task == NodeTask::kRegression) AddColumns(summary.test, json);
   json["seconds"] = summary.seconds;
   json["seconds_per_epoch"] = summary.train_seconds / summary.epochs;
   json["processor_seconds_before"] = began_processor_seconds;
@@ -330,6 +340,10 @@ void TrainReport::Summary(const TrainSummary& summary) {
                         Sentence("validation", setup_.train.task, summary.valid), summary.best_epoch,
                         summary.epochs, summary.stopped_early ? " (stopped early)" : "",
                         summary.train_seconds / summary.epochs, summary.seconds));
+  if (summary.test && summary.test->persistence_rmse) {
+    PrintLine(fmt::format("persistence, which takes what is for what will be: test RMSE {:.4g}; skill {:.4f}",
+                          *summary.test->persistence_rmse, summary.test->skill().value_or(0)));
+  }
   if (setup_.run.states != nullptr) {
     PrintLine(
         fmt::format("run \"{}\": {} checkpoint{} in {:.2f} s; --resume --epochs N trains on from epoch {}",

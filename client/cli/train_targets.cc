@@ -11,27 +11,16 @@
 
 #include "quarry/base/units.h"
 #include "quarry/format/element_type.h"
+#include "quarry/storage/times.h"
 
 namespace quarry::cli {
 namespace {
 
-struct TargetName {
-  std::string table;
-  uint64_t lag = 0;
-};
-
-Result<TargetName> ParseTarget(const std::string& text) {
-  constexpr std::string_view kLag = "@+";
-  const size_t at = text.find(kLag);
-  TargetName name{.table = text.substr(0, at)};
-  if (at == std::string::npos) return name;
-  const std::string_view number = std::string_view(text).substr(at + kLag.size());
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), name.lag);
-  if (!name.table.empty() && error == std::errc() && end == number.data() + number.size()) return name;
-  return MakeStatus(Code::kUsage,
-                    "--target '{}' is neither a table nor TABLE@+LAG, with a number of rows, such as "
-                    "feature@+100",
-                    text);
+// A lag counts rows or, where nodes are places at several times, times.
+uint64_t LagRows(const Manifest& manifest, uint64_t lag) {
+  const Times times = TimesOf(manifest, RoadSpec().topology);
+  if (!times.any()) return lag;
+  return std::min(lag, times.count) * times.places;  // so many times on, there is nothing in any case
 }
 
 template <typename Integer>
@@ -47,17 +36,19 @@ void DecodeIntegers(std::span<const std::byte> row, bool labels, std::span<float
 class StoreTargets final : public TargetRows {
  public:
   StoreTargets(client::Store& store, std::unique_ptr<client::Snapshot> snapshot, const TableRecord& table,
-               uint64_t lag, uint32_t ids_max)
-      : store_(store), snapshot_(std::move(snapshot)), table_(table), lag_(lag), ids_max_(ids_max) {}
+               uint64_t lag_rows, uint32_t ids_max)
+      : store_(store), snapshot_(std::move(snapshot)), table_(table), lag_(lag_rows), ids_max_(ids_max) {}
 
   uint32_t dim() const override { return static_cast<uint32_t>(table_.dim); }
 
   Status Read(std::span<const NodeId> nodes, std::span<float> rows) override {
-    for (size_t first = 0; first < nodes.size(); first += ids_max_) {
-      const auto some = nodes.subspan(first, std::min<size_t>(ids_max_, nodes.size() - first));
-      QUARRY_RETURN_IF_ERROR(ReadSome(some, rows.subspan(first * dim(), some.size() * dim())));
-    }
-    return Status::Ok();
+    return ReadBehind(lag_, nodes, rows);
+  }
+
+  Result<bool> ReadPresent(std::span<const NodeId> nodes, std::span<float> rows) override {
+    if (lag_ == 0) return false;
+    QUARRY_RETURN_IF_ERROR(ReadBehind(0, nodes, rows));
+    return true;
   }
 
   std::string Place(NodeId node) const override {
@@ -65,18 +56,26 @@ class StoreTargets final : public TargetRows {
   }
 
  private:
-  Status ReadSome(std::span<const NodeId> nodes, std::span<float> out) {
+  Status ReadBehind(uint64_t lag, std::span<const NodeId> nodes, std::span<float> rows) {
+    for (size_t first = 0; first < nodes.size(); first += ids_max_) {
+      const auto some = nodes.subspan(first, std::min<size_t>(ids_max_, nodes.size() - first));
+      QUARRY_RETURN_IF_ERROR(ReadSome(lag, some, rows.subspan(first * dim(), some.size() * dim())));
+    }
+    return Status::Ok();
+  }
+
+  Status ReadSome(uint64_t lag, std::span<const NodeId> nodes, std::span<float> out) {
     std::vector<NodeId> ids;
     ids.reserve(nodes.size());
     for (const NodeId node : nodes) {
-      if (node + lag_ >= table_.row_count) {
+      if (node + lag >= table_.row_count) {
         return MakeStatus(
             Code::kInvalidArgument,
             "node {} has no target: it would be row {} of table \"{}\", which has {}: leave the "
             "node out of the splits",
-            node, node + lag_, table_.name, table_.row_count);
+            node, node + lag, table_.name, table_.row_count);
       }
-      ids.push_back(static_cast<NodeId>(node + lag_));
+      ids.push_back(static_cast<NodeId>(node + lag));
     }
     QUARRY_TRY(const std::unique_ptr<client::Rows> rows,
                store_.Lookup({.table = table_.name, .ids = std::move(ids), .snapshot = snapshot_->id()}));
@@ -116,6 +115,21 @@ class StoreTargets final : public TargetRows {
 
 }  // namespace
 
+Result<TargetName> ParseTarget(const std::string& text) {
+  constexpr std::string_view kLag = "@+";
+  const size_t at = text.find(kLag);
+  TargetName name{.table = text.substr(0, at)};
+  if (at == std::string::npos) return name;
+  const std::string_view number = std::string_view(text).substr(at + kLag.size());
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), name.lag);
+  if (!name.table.empty() && error == std::errc() && end == number.data() + number.size()) return name;
+  return MakeStatus(
+      Code::kUsage,
+      "--target '{}' is neither a table nor TABLE@+LAG, with a number of rows, or of times, such "
+      "as feature@+100",
+      text);
+}
+
 Status CheckTarget(NodeTask task, const std::string& target) {
   if (task == NodeTask::kClasses) {
     if (target.empty()) return Status::Ok();
@@ -140,10 +154,11 @@ Result<std::shared_ptr<TargetRows>> OpenTargets(client::Store& store, const Mani
   }
   QUARRY_TRY(const wire::Description description, store.Describe());
   QUARRY_TRY(std::unique_ptr<client::Snapshot> snapshot, store.TakeSnapshot());
-  auto targets = std::make_shared<StoreTargets>(store, std::move(snapshot), *table, name.lag,
+  const uint64_t lag_rows = LagRows(manifest, name.lag);
+  auto targets = std::make_shared<StoreTargets>(store, std::move(snapshot), *table, lag_rows,
                                                 std::max(1U, description.limits.ids_max));
   // What stays open for a table's rows is opened here, before a road divides the memory that is left.
-  if (table->row_count > name.lag) {
+  if (table->row_count > lag_rows) {
     std::vector<float> row(table->dim);
     const NodeId first = 0;
     QUARRY_RETURN_IF_ERROR(targets->Read({&first, 1}, row));

@@ -11,12 +11,20 @@
 
 namespace quarry::cli {
 
+// What --target says: TABLE or TABLE@+LAG.
+struct TargetName {
+  std::string table;
+  uint64_t lag = 0;
+};
+// kUsage for other words.
+Result<TargetName> ParseTarget(const std::string& text);
+
 // kUsage for a task without the targets that it learns, and for targets of a task that learns none, or in other words than
 // TABLE or TABLE@+LAG.
 Status CheckTarget(NodeTask task, const std::string& target);
 
 // Opens what `target` names, as the database has it now: the row of node v is that of v in the table, or, behind @+LAG, of
-// v + LAG. Labels below 0 are none. kNotFound lists the tables; kUsage as CheckTarget. The store outlives it.
+// v + LAG; where nodes are places at several times, of v's place LAG times later. Labels below 0 are none. kNotFound lists the tables; kUsage as CheckTarget. The store outlives it.
 Result<std::shared_ptr<TargetRows>> OpenTargets(client::Store& store, const Manifest& manifest,
                                                 const std::string& target);
 

@@ -6,6 +6,7 @@
 
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/relation_scan.h"
+#include "quarry/storage/times.h"
 
 namespace quarry::cli {
 
@@ -58,7 +59,7 @@ Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& 
         quarry::NameOf(train.spec.model));
   }
   train.inputs.kind_count = static_cast<uint32_t>(graph->relation_count);
-  train.inputs.types.push_back({.dim = columns(road.feature_table)});
+  train.inputs.types.push_back({.dim = columns(road.feature_table) + JoinedDim(manifest, road.topology)});
   return Status::Ok();
 }
 
@@ -74,7 +75,7 @@ Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train) 
   if (record == nullptr) return store.OpenTopology(road.topology).status();
   QUARRY_TRY(const MemoryBudget::Reservation lists,
              database.budget().Reserve(Topology::ResidentBytes(*record), "reading the relations of edges"));
-  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(*snapshot, road.topology));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, OpenPlaces(store, *snapshot, road.topology));
   const auto loaded = std::make_shared<Loaded>();
   QUARRY_TRY(loaded->bytes,
              database.budget().Reserve(topology->edge_count() * sizeof(uint32_t), "the relations of edges"));

@@ -1,33 +1,19 @@
 #include "generator/generate.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <functional>
 #include <span>
 #include <vector>
 
+#include "generator/array_writer.h"
 #include "generator/synthetic_graph.h"
-#include "quarry/base/mutex.h"
-#include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
-#include "quarry/format/npy_writer.h"
-#include "quarry/io/buffer.h"
 #include "quarry/service/work_folder.h"
 
 namespace quarry {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Large enough that a write runs at the device's bandwidth; a multiple of every block size.
-constexpr uint64_t kChunkBytes = 4 * kMiB;
 
 Status CheckOptions(const GenerateOptions& o) {
   const auto wrong = [](std::string_view name, auto value, std::string_view must) {
@@ -51,94 +37,6 @@ Status CheckOptions(const GenerateOptions& o) {
   const double shares = o.train_share + o.valid_share + o.test_share;
   if (shares > 1) return wrong("the sum of the shares", shares, "at most 100%");
   return Status::Ok();
-}
-
-// Writes arrays: threads take chunks of the data, fill them and write them where they belong.
-class ArrayWriter {
- public:
-  // Fills `out` with the elements of the array from number `first` on.
-  using Fill = std::function<void(uint64_t first, std::span<std::byte> out)>;
-
-  ArrayWriter(IoBackend& backend, std::string folder, uint64_t bytes_total, const ProgressFunction& progress)
-      : backend_(backend), folder_(std::move(folder)), bytes_total_(bytes_total), progress_(progress) {}
-
-  Status AllocateBuffers(unsigned threads) {
-    buffers_.resize(threads);
-    for (IoBuffer& buffer : buffers_) {
-      QUARRY_TRY(buffer, IoBuffer::Allocate(kChunkBytes));
-    }
-    return Status::Ok();
-  }
-
-  Status Write(const std::string& name, ElementType type, const std::vector<uint64_t>& shape,
-               const Fill& fill);
-  uint64_t bytes_done() const { return bytes_done_; }
-
- private:
-  struct Array {
-    const File& file;
-    const std::string& name;
-    uint64_t element_bytes;
-    uint64_t data_bytes;
-    const Fill& fill;
-    std::atomic<uint64_t> next_chunk{0};
-    std::atomic<bool> stop{false};
-  };
-  Status WriteChunks(Array& array, const IoBuffer& buffer, bool report);
-
-  IoBackend& backend_;
-  const std::string folder_;
-  const uint64_t bytes_total_;
-  const ProgressFunction& progress_;
-  std::vector<IoBuffer> buffers_;  // one per thread
-  std::atomic<uint64_t> bytes_done_{0};
-};
-
-Status ArrayWriter::WriteChunks(Array& array, const IoBuffer& buffer, bool report) {
-  while (!array.stop.load(std::memory_order_relaxed)) {
-    const uint64_t offset = array.next_chunk.fetch_add(1, std::memory_order_relaxed) * kChunkBytes;
-    if (offset >= array.data_bytes) break;
-    const uint64_t bytes = std::min(kChunkBytes, array.data_bytes - offset);
-    // Direct writes are whole blocks; what the last one writes beyond the end is cut off afterwards.
-    const uint64_t padded_bytes = RoundUp(bytes, kNpyHeaderBytes);
-    array.fill(offset / array.element_bytes, buffer.span().first(bytes));
-    std::memset(buffer.data() + bytes, 0, padded_bytes - bytes);
-    Status status = backend_.WriteAt(array.file, kNpyHeaderBytes + offset, buffer.span().first(padded_bytes));
-    const uint64_t done = bytes_done_.fetch_add(bytes) + bytes;
-    if (status.ok() && report && progress_)
-      status = progress_("generating " + array.name, done, bytes_total_);
-    if (!status.ok()) {
-      array.stop = true;
-      return status;
-    }
-  }
-  return Status::Ok();
-}
-
-Status ArrayWriter::Write(const std::string& name, ElementType type, const std::vector<uint64_t>& shape,
-                          const Fill& fill) {
-  const std::string path = folder_ + "/" + name;
-  // Also here, since the other threads may take every chunk of a small array.
-  if (progress_) QUARRY_RETURN_IF_ERROR(progress_("generating " + name, bytes_done_, bytes_total_));
-  QUARRY_TRY(const File file, backend_.Open(path, OpenMode::kCreateDirect));
-  const std::vector<std::byte> header = EncodeNpyHeader(type, shape);
-  std::ranges::copy(header, buffers_[0].data());
-  QUARRY_RETURN_IF_ERROR(backend_.WriteAt(file, 0, buffers_[0].span().first(header.size())));
-  uint64_t data_bytes = ElementBytes(type);
-  for (uint64_t extent : shape) data_bytes *= extent;
-  Array array{file, name, ElementBytes(type), data_bytes, fill};
-  QUARRY_RETURN_IF_ERROR(RunOnThreads("generate", static_cast<unsigned>(buffers_.size()),
-                                      [&](unsigned i) { return WriteChunks(array, buffers_[i], i == 0); }));
-  QUARRY_RETURN_IF_ERROR(backend_.Truncate(file, kNpyHeaderBytes + data_bytes));
-  return backend_.SyncFile(file);
-}
-
-template <typename T, typename Value>
-ArrayWriter::Fill FillBy(const Value& value) {
-  return [&value](uint64_t first, std::span<std::byte> out) {
-    T* values = reinterpret_cast<T*>(out.data());
-    for (uint64_t i = 0; i < out.size() / sizeof(T); i++) values[i] = static_cast<T>(value(first + i));
-  };
 }
 
 Status WriteEdges(ArrayWriter& writer, const SyntheticGraph& graph) {
@@ -191,17 +89,7 @@ Status WriteMetadata(IoBackend& backend, const std::string& folder, const Genera
       "train_share: {}\nvalid_share: {}\ntest_share: {}\n",
       o.node_count, edge_count, o.dim, o.class_count, o.degree, o.exponent, o.homophily, o.noise, o.seed,
       ElementTypeName(o.element_type), o.train_share, o.valid_share, o.test_share);
-  QUARRY_TRY(const File file, backend.Open(folder + "/metadata.yaml", OpenMode::kCreate));
-  QUARRY_RETURN_IF_ERROR(backend.WriteAt(file, 0, std::as_bytes(std::span(text))));
-  return backend.SyncFile(file);
-}
-
-Status CheckSpace(const std::string& folder, uint64_t bytes) {
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error || space.available >= bytes) return Status::Ok();
-  return MakeStatus(Code::kNoSpace, "{}: the files take {}, and the disk has {} left", folder,
-                    FormatBytes(bytes), FormatBytes(space.available));
+  return WriteText(backend, folder + "/metadata.yaml", text);
 }
 
 }  // namespace

@@ -129,10 +129,11 @@ constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
     {"adj", "edges.npz"}};
 
 bool IsUsed(const std::string& path, const SourceParts& parts, const SourceHints& hints) {
-  const std::string* const named[] = {&parts.features, &parts.targets, &parts.labels, &parts.train,
-                                      &parts.valid,    &parts.test,    &parts.readme, &hints.edges,
-                                      &hints.features, &hints.targets, &hints.labels, &hints.train,
-                                      &hints.valid,    &hints.test};
+  const std::string* const named[] = {
+      &parts.features, &parts.targets, &parts.labels,         &parts.train,
+      &parts.valid,    &parts.test,    &parts.readme,         &hints.edges,
+      &hints.features, &hints.targets, &hints.labels,         &hints.train,
+      &hints.valid,    &hints.test,    &parts.place_features, &parts.time_features};
   const auto is_it = [&](const std::string* other) { return *other == path; };
   if (std::ranges::any_of(named, is_it)) return true;
   if (parts.features_are_csr_files && path.starts_with(parts.features + "_")) return true;
@@ -249,6 +250,8 @@ Result<SourceParts> FindArrayParts(const std::string& folder) {
     parts.features_are_csr_files = true;
   }
   parts.targets = FirstNamed(folder, {"targets"}, kRowSuffixes);
+  parts.place_features = FirstNamed(folder, {"place_features"}, {".npy"});
+  parts.time_features = FirstNamed(folder, {"time_features"}, {".npy"});
   parts.labels = FirstNamed(folder, kLabelNames, kIntSuffixes);
   parts.train = FindSplit(folder, {"train"});
   parts.valid = FindSplit(folder, {"valid", "val"});

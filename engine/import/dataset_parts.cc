@@ -54,6 +54,7 @@ struct Opened {
   const SourceHints& hints;
   AgreedCount nodes{"nodes"};
   AgreedCount columns{"columns"};
+  AgreedCount times{"times"};
   Dataset dataset;
 };
 
@@ -242,7 +243,11 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   }
   if (IsArrayArchive(path)) return OpenArchiveRows(opened, path, stated || !SharedWithEdges(parts, path));
   if (!IsArrayFile(parts, path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
-  QUARRY_TRY(const NpyArray rows, OpenRowFile(opened, path));
+  QUARRY_TRY(NpyArray rows, OpenRowFile(opened, path));
+  if (rows.dims() == 3 && rows.extent(0) > 0) {  // [times, places, columns]: rows of nodes, time after time
+    QUARRY_RETURN_IF_ERROR(opened.times.Add(rows.extent(0), path, "times in its shape"));
+    rows.header.shape = {rows.extent(0) * rows.extent(1), rows.extent(2)};
+  }
   if (const std::string scales = ScalesBeside(path); !scales.empty()) {
     QUARRY_TRY(const NpyArray values, OpenNpy(scales));
     return MakeScaledRowReader(rows, values);
@@ -265,6 +270,46 @@ Result<std::unique_ptr<RowReader>> OpenTargetRows(Opened& opened) {
   if (!IsArrayFile(opened.parts, path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
   QUARRY_TRY(const NpyArray rows, OpenArrayFile(opened.parts, path));
   return MakeTargetReader(rows);
+}
+
+// What places have at all times, or times at all places.
+Result<std::unique_ptr<RowReader>> OpenColumns(const Opened& opened, const std::string& path, uint64_t rows,
+                                               std::string_view what) {
+  if (path.empty()) return std::unique_ptr<RowReader>();
+  if (!opened.times.value().has_value()) {
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "{}: columns of {} are of a graph at several times, and nothing says how many there are: "
+        "state them with --times, or as num_times in metadata.yaml",
+        path, what);
+  }
+  if (opened.dataset.features == nullptr) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: columns of {} are joined to the features, and there are none", path, what);
+  }
+  QUARRY_TRY(const NpyArray array, OpenArrayFile(opened.parts, path));
+  QUARRY_TRY(auto reader, MakeRowReader(array, opened.hints.u2_is_bfloat16));
+  if (reader->row_count() == rows) return reader;
+  return MakeStatus(Code::kInvalidArgument, "{}: {} rows, but there are {} {}", path, reader->row_count(),
+                    rows, what);
+}
+
+Status OpenTimes(Opened& opened) {
+  const SourceParts& parts = opened.parts;
+  const uint64_t times = opened.times.value().value_or(1), nodes = opened.nodes.value().value_or(0);
+  if (times == 0 || nodes % times != 0) {
+    return MakeStatus(Code::kInvalidArgument, "{} nodes are no whole number of places at each of {} times",
+                      nodes, times);
+  }
+  if (times > 1 && nodes == 0) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "a graph at {} times has nodes for each: state with --nodes how many in all", times);
+  }
+  opened.dataset.times = times;
+  QUARRY_TRY(opened.dataset.place_features,
+             OpenColumns(opened, parts.place_features, nodes / times, "places"));
+  QUARRY_TRY(opened.dataset.time_features, OpenColumns(opened, parts.time_features, times, "times"));
+  return Status::Ok();
 }
 
 // `keys`: where an archive has them.
@@ -393,8 +438,11 @@ Result<Dataset> OpenParts(const SourceParts& parts, const SourceHints& hints) {
   if (hints.features.empty()) {  // metadata.yaml describes the folder's own features
     QUARRY_RETURN_IF_ERROR(opened.columns.Add(parts.metadata.feature_dim, parts.node_count_from, "columns"));
   }
+  QUARRY_RETURN_IF_ERROR(opened.times.Add(hint_of(hints.times), "--times", "times"));
+  QUARRY_RETURN_IF_ERROR(opened.times.Add(parts.metadata.num_times, parts.node_count_from, "times"));
   if (!parts.links.has_value()) QUARRY_RETURN_IF_ERROR(OpenAllEdges(opened));
   QUARRY_RETURN_IF_ERROR(OpenProperties(opened));
+  QUARRY_RETURN_IF_ERROR(OpenTimes(opened));
   if (hints.edges.empty() && parts.edges.size() == 1) TellUnusedArrays(parts.edges[0].second);
   if (parts.links.has_value())
     QUARRY_RETURN_IF_ERROR(OpenLinks(parts, hints, opened.nodes.value(), opened.dataset));

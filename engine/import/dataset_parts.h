@@ -42,6 +42,7 @@ struct SourceParts {
   std::string features;
   bool features_are_csr_files = false;
   std::string targets;
+  std::string place_features, time_features;
   std::string labels;
   std::string train, valid, test;
   std::optional<uint64_t> node_count;

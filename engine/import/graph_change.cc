@@ -15,6 +15,7 @@
 #include "quarry/base/units.h"
 #include "quarry/import/external_sort.h"
 #include "quarry/storage/growth.h"
+#include "quarry/storage/times.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
 #include "side_change.h"
@@ -424,10 +425,13 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
   }
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   std::shared_ptr<const Manifest> before = store.manifest();
-  if (before->FindTopology(options.topology) == nullptr) return store.OpenTopology(options.topology).status();
+  const TopologyRecord* const graph = before->FindTopology(options.topology);
+  if (graph == nullptr) return store.OpenTopology(options.topology).status();
+  if (Times::Of(*graph, before->node_count).any()) {
+    return RefuseTimes(store.path(), *graph, before->node_count);
+  }
   if (options.nodes > 0) QUARRY_RETURN_IF_ERROR(CheckNodesCanCome(*before, store.path()));
-  if (const uint64_t relations = before->FindTopology(options.topology)->relation_count;
-      relations > uint64_t{1} << kChangeRelationBits) {
+  if (const uint64_t relations = graph->relation_count; relations > uint64_t{1} << kChangeRelationBits) {
     return MakeStatus(Code::kUnsupported, "{}: topology \"{}\" has {} relations: more than {} cannot change",
                       store.path(), options.topology, relations, uint64_t{1} << kChangeRelationBits);
   }

@@ -13,6 +13,7 @@
 #include "quarry/import/import.h"
 #include "quarry/import/topology_builder.h"
 #include "quarry/storage/import_workspace.h"
+#include "quarry/storage/node_properties.h"
 #include "quarry/storage/store.h"
 #include "typed_ints.h"
 #include "typed_targets.h"
@@ -69,6 +70,12 @@ class Importer {
       return MakeStatus(
           Code::kUsage,
           "--undirected makes one relation of both directions, --add-reverse two: choose one of them");
+    }
+    if (dataset_.times > 1 && (IsTyped() || dataset_.train_triples != nullptr)) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "{}: a graph with types, or of triples, has one time: leave --times and num_times out",
+          dataset_.source);
     }
     if (options_.undirected && IsTyped()) {
       return MakeStatus(Code::kUsage,
@@ -150,7 +157,8 @@ class Importer {
     const ScopedSpan span("import edges");
     const bool weighted =
         std::ranges::any_of(dataset_.edges, [](const EdgeInput& input) { return input.reader->weighted(); });
-    QUARRY_RETURN_IF_ERROR(CheckSpace(dataset_.node_count.value_or(0), StatedEdges(), weighted));
+    QUARRY_RETURN_IF_ERROR(
+        CheckSpace(dataset_.node_count.value_or(0) / dataset_.times, StatedEdges(), weighted));
     QUARRY_TRY(const auto builder, NewBuilder(weighted));
     for (uint32_t i = 0; i < dataset_.edges.size(); i++) {
       EdgeInput& input = dataset_.edges[i];
@@ -164,7 +172,8 @@ class Importer {
                         dataset_.edges.empty() ? dataset_.source : dataset_.edges[0].path);
     }
     QUARRY_RETURN_IF_ERROR(CheckLargest());
-    QUARRY_RETURN_IF_ERROR(CheckSpace(manifest_.node_count, builder->added_edges(), weighted));
+    QUARRY_RETURN_IF_ERROR(
+        CheckSpace(manifest_.node_count / dataset_.times, builder->added_edges(), weighted));
     QUARRY_RETURN_IF_ERROR(FinishTopology(*builder, "graph"));
     for (size_t i = 0; i < manifest_.edge_types.size(); ++i) {
       manifest_.edge_types[i].edge_count = builder->relation_edges()[i];
@@ -240,7 +249,7 @@ class Importer {
   Status AddEdges(TopologyBuilder& builder, EdgeInput& input, uint32_t relation) {
     const ScopedSpan span("read edges", relation);
     EdgeReader& reader = *input.reader;
-    const uint64_t limit = dataset_.node_count.value_or(kNodeCountMax);
+    const uint64_t limit = dataset_.node_count.value_or(kNodeCountMax) / dataset_.times;
     std::vector<Edge> batch(kBatchEdges);
     uint64_t first = 0;
     while (true) {
@@ -286,8 +295,8 @@ class Importer {
                         "{}: node id {} is beyond {}, the largest that a database can hold", place, id,
                         limit - 1);
     }
-    return MakeStatus(Code::kInvalidArgument, "{}: node id {} is out of range; there are {} nodes, 0 to {}",
-                      place, id, limit, limit - 1);
+    return MakeStatus(Code::kInvalidArgument, "{}: node id {} is out of range; there are {} {}, 0 to {}",
+                      place, id, limit, dataset_.times > 1 ? "places" : "nodes", limit - 1);
   }
 
   // The graph to sample from holds the training triples alone; the others are there to be predicted.
@@ -341,11 +350,12 @@ class Importer {
     const ScopedSpan span("write topology");
     const std::string file = fmt::format("topology/{}-1.qtp", name);
     const uint64_t total = builder.added_edges();
-    QUARRY_TRY(TopologyRecord record, builder.Finish(workspace_.database_path() + "/" + file,
-                                                     manifest_.node_count, manifest_.database_id,
-                                                     /*generation=*/1, [&](uint64_t written) {
-                                                       return Progress("writing topology", written, total);
-                                                     }));
+    QUARRY_TRY(TopologyRecord record,
+               builder.Finish(workspace_.database_path() + "/" + file, manifest_.node_count / dataset_.times,
+                              manifest_.database_id,
+                              /*generation=*/1, [&](uint64_t written) {
+                                return Progress("writing topology", written, total);
+                              }));
     record.name = name;
     record.file = file;
     manifest_.topologies.push_back(std::move(record));
@@ -368,6 +378,10 @@ class Importer {
     }
     if (dataset_.features != nullptr) QUARRY_RETURN_IF_ERROR(ImportFeatures(target, *dataset_.features));
     if (dataset_.targets != nullptr) QUARRY_RETURN_IF_ERROR(ImportTargets(target, *dataset_.targets));
+    for (const auto& [rows, table] : {std::pair(dataset_.place_features.get(), kPlaceColumns),
+                                      std::pair(dataset_.time_features.get(), kTimeColumns)}) {
+      if (rows != nullptr) QUARRY_RETURN_IF_ERROR(ImportColumns(target, *rows, table));
+    }
     return Status::Ok();
   }
 

@@ -140,6 +140,19 @@ Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view ta
   return ImportRows(target, rows, table, type, target.options.allow_nan, "features", row_count);
 }
 
+Status ImportColumns(ImportTarget& target, RowReader& rows, std::string_view table) {
+  const ScopedSpan span("import columns");
+  const ElementType type = target.manifest.FindTable("feature")->element_type;
+  if (type == ElementType::kInt8) {
+    return MakeStatus(
+        Code::kUsage,
+        "{}: columns of places and times are not joined to features of int8, which have a scale a "
+        "row: choose float32, float16 or bfloat16",
+        rows.Position(0));
+  }
+  return ImportRows(target, rows, table, type, target.options.allow_nan, table, rows.row_count());
+}
+
 Status ImportTargets(ImportTarget& target, RowReader& rows) {
   const ScopedSpan span("import targets");
   return ImportRows(target, rows, "target", rows.element_type(), /*allow_nan=*/true, "targets");

@@ -37,6 +37,10 @@ inline constexpr uint64_t kImportBufferBytes = 16 << 20;
 Status ImportFeatures(ImportTarget& target, RowReader& rows, std::string_view table = "feature",
                       std::optional<uint64_t> row_count = {});
 
+// What places have at all times, or times at all places (quarry/storage/times.h), as elements of the features' type.
+// REQUIRES: the features are imported.
+Status ImportColumns(ImportTarget& target, RowReader& rows, std::string_view table);
+
 // The rows of table "target", as they are; NaN is none.
 Status ImportTargets(ImportTarget& target, RowReader& rows);
 

@@ -69,7 +69,8 @@ Result<Metadata> ReadMetadata(const std::string& path) {
   const CountKey keys[] = {{"num_nodes", &metadata.num_nodes},
                            {"num_edges", &metadata.num_edges},
                            {"feature_dim", &metadata.feature_dim},
-                           {"num_classes", &metadata.num_classes}};
+                           {"num_classes", &metadata.num_classes},
+                           {"num_times", &metadata.num_times}};
   QUARRY_RETURN_IF_ERROR(ParseCounts(path, text, keys, ""));
   QUARRY_TRY(metadata.relations, ParseNames(path, text, "relations"));
   QUARRY_TRY(metadata.node_types, ParseNames(path, text, "node_types"));

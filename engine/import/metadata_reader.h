@@ -13,7 +13,7 @@ namespace quarry {
 
 // Keys of metadata.yaml; other keys are ignored.
 struct Metadata {
-  std::optional<uint64_t> num_nodes, num_edges, feature_dim, num_classes;
+  std::optional<uint64_t> num_nodes, num_edges, feature_dim, num_classes, num_times;
   std::vector<std::string> relations;   // in the order of their ids; empty: not stated
   std::vector<std::string> node_types;  // the same
 };

@@ -16,6 +16,7 @@
 #include "quarry/layout/segments.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -39,6 +40,7 @@ Status LayoutBuilder::Prepare(const std::string& folder) {
   table_record_ = *table;
   topology_record_ = *topology;
   QUARRY_TRY(geometry_, FeatureGeometry::Make(table->element_type, table->dim, table->row_count));
+  joined_dim_ = JoinedDim(*spec_.snapshot, spec_.road.topology);
   QUARRY_TRY(place_, PrepareLayout(store_, spec_.name, folder));
   return Status::Ok();
 }

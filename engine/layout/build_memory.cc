@@ -7,6 +7,7 @@
 #include "packer.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/layout.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 
@@ -24,14 +25,15 @@ uint64_t BuildBytesMax(const Manifest& manifest, const LayoutSpec& spec, uint64_
                        uint64_t batch_nodes_max) {
   const TableRecord& table = *manifest.FindTable(spec.road.feature_table);
   const TopologyRecord& topology = *manifest.FindTopology(spec.road.topology);
-  const uint64_t stride = RowStride(table.element_type, table.dim);
+  const uint64_t stride = RowStride(table.element_type, BatchDim(manifest, spec.road.topology, table));
   const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
   const CachePlanOptions cache{.policy = spec.policy,
                                .node_count = table.row_count,
                                .capacity = CacheRowsOf(spec, stride, table.row_count),
                                .cyclic = spec.cyclic,
                                .row_bytes = stride};
-  const uint64_t edges_max = BatchEdgesMax(spec.road, batch_nodes_max, topology.edge_count);
+  const uint64_t edges_max = BatchEdgesMax(
+      spec.road, batch_nodes_max, topology.edge_count * Times::Of(topology, manifest.node_count).count);
   const auto in_32_bits = [](uint64_t count) {
     return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
   };

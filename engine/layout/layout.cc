@@ -10,6 +10,7 @@
 #include "quarry/format/fanouts.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 
@@ -192,7 +193,7 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
   const TableRecord* table = manifest.FindTable(spec.road.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(spec.road.topology);
   if (table == nullptr || topology == nullptr) return false;
-  const uint64_t stride = RowStride(table->element_type, table->dim);
+  const uint64_t stride = RowStride(table->element_type, BatchDim(manifest, spec.road.topology, *table));
   RoadSpec road = spec.road;
   road.cache_bytes = CacheRowsOf(spec, stride, table->row_count) * stride;
   return record.spec == road && record.table_generation == table->generation &&

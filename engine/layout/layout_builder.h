@@ -74,7 +74,8 @@ class LayoutBuilder {
   std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
   Status Remove(std::string_view file) const { return RemoveTree(store_.backend(), Path(file)); }
   uint64_t TotalBytes() const;  // on disk, once it is packed
-  uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim); }
+  // With room for what is joined to rows when they are read (quarry/storage/times.h).
+  uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim + joined_dim_); }
   uint64_t cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
   // What a cycle of epochs will read.
   struct ReadPlan {
@@ -96,6 +97,7 @@ class LayoutBuilder {
   TableRecord table_record_;
   TopologyRecord topology_record_;
   FeatureGeometry geometry_;
+  uint32_t joined_dim_ = 0;
   LayoutPlace place_;
 
   std::shared_ptr<const std::vector<uint32_t>> degrees_;

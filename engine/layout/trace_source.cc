@@ -10,6 +10,7 @@
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edge_columns.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -40,6 +41,14 @@ struct TopologyBytes {
 TopologyBytes BytesOf(const Manifest& manifest, const TopologyRecord& record, const LayoutSpec& spec) {
   return {.resident = TraceSourceBytes(manifest, record, spec.road),
           .indices = ListsOnDiskOf(record, spec.road.direction).indices_bytes};
+}
+
+// What is counted of places is the same at every time.
+std::vector<uint32_t> AtTimes(std::vector<uint32_t> of_places, uint64_t times) {
+  const size_t places = of_places.size();
+  of_places.resize(places * times);
+  for (size_t node = places; node < of_places.size(); ++node) of_places[node] = of_places[node - places];
+  return of_places;
 }
 
 }  // namespace
@@ -97,7 +106,14 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   const bool in_memory = load_lists && bytes.FitIn(budget.available_bytes());
   QUARRY_TRY(source->reservation_,
              budget.Reserve(bytes.resident + (in_memory ? bytes.indices : 0), "sampling a trace"));
-  QUARRY_TRY(source->topology_, store.OpenTopology(*snapshot, spec.road.topology));
+  QUARRY_TRY(source->topology_, OpenPlaces(store, *snapshot, spec.road.topology));
+  const Times times = Times::Of(*record, snapshot->node_count);
+  if (times.any() && spec.road.seed_order != SeedOrder::kRandom) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "{}: seeds at several times are ordered by time, and not by proximity: leave the order out",
+        store.path());
+  }
   QUARRY_RETURN_IF_ERROR(NeighborSampler::LoadWeights(store.backend(), spec.road, *source->topology_));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {
@@ -106,10 +122,11 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   }
   source->lists_ = ListsOnDiskOf(*record, spec.road.direction);
   source->neighbors_ = {.topology = source->topology_.get(),
+                        .times = times.count,
                         .direction = spec.road.direction,
                         .backend = &store.backend(),
                         .device = ProfileOf(*manifest)};
-  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, record->node_count, snapshot));
+  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store, times.nodes(), snapshot));
   const std::vector<NodeId> seeds = properties.TrainNodes();
   if (seeds.empty()) {
     return MakeStatus(Code::kInvalidArgument,
@@ -211,7 +228,8 @@ Status TraceSource::OrderSeeds(const LayoutSpec& spec, const std::vector<NodeId>
     const uint64_t pass = spec.first_pass + epoch;
     if (spec.road.seed_order == SeedOrder::kRandom) {
       spec_.seeds.push_back(seeds);
-      ShuffleSeeds(spec_.seeds.back(), spec.road.seed, pass);
+      ShuffleSeeds(spec_.seeds.back(), spec.road.seed, pass,
+                   neighbors_.times > 1 ? topology_->node_count() : 0);
       continue;
     }
     QUARRY_TRY(OrderedSeeds ordered, OrderByProximity(*topology_, seeds, labels,
@@ -264,15 +282,23 @@ Result<std::vector<uint32_t>> CountUses(IoBackend& backend, const Topology& topo
   return counts;
 }
 
+Result<std::vector<uint32_t>> TraceSource::CountUses() const {
+  QUARRY_TRY(std::vector<uint32_t> counts,
+             quarry::CountUses(store_.backend(), *topology_, neighbors_.direction));
+  return AtTimes(std::move(counts), neighbors_.times);
+}
+
 Result<std::vector<uint32_t>> CountUses(Store& store, MemoryBudget& budget, const LayoutRecord& layout) {
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* record = manifest->FindTopology(layout.spec.topology);
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* record = snapshot->FindTopology(layout.spec.topology);
   if (record == nullptr) return store.OpenTopology(layout.spec.topology).status();
-  QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget.Reserve(Topology::ResidentBytes(*record) + record->node_count * sizeof(uint32_t),
-                            "counting uses"));
-  QUARRY_TRY(const std::unique_ptr<Topology> topology, store.OpenTopology(layout.spec.topology));
-  return CountUses(store.backend(), *topology, layout.spec.direction);
+  const Times times = Times::Of(*record, snapshot->node_count);
+  QUARRY_TRY(
+      const MemoryBudget::Reservation reservation,
+      budget.Reserve(Topology::ResidentBytes(*record) + times.nodes() * sizeof(uint32_t), "counting uses"));
+  QUARRY_TRY(const std::unique_ptr<Topology> topology, OpenPlaces(store, *snapshot, layout.spec.topology));
+  QUARRY_TRY(std::vector<uint32_t> counts, CountUses(store.backend(), *topology, layout.spec.direction));
+  return AtTimes(std::move(counts), times.count);
 }
 
 }  // namespace quarry

@@ -53,9 +53,7 @@ class TraceSource {
   Result<TraceSpec> SpecOf(const RankShare& share);
   uint64_t seed_hash() const { return seed_hash_; }  // HashSeeds of an epoch's seeds
   uint32_t sequences() const { return sequences_; }  // sequences of a proximity order
-  Result<std::vector<uint32_t>> CountUses() const {
-    return quarry::CountUses(store_.backend(), *topology_, neighbors_.direction);
-  }
+  Result<std::vector<uint32_t>> CountUses() const;   // at every time the same
 
  private:
   TraceSource(Store& store, MemoryBudget& budget) : store_(store), budget_(budget) {}

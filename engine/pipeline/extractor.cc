@@ -68,12 +68,15 @@ Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const Fea
 
 Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const RowSources& rows,
                                                    const ExtractorOptions& options) {
-  assert(options.staging_bytes >= StagingBytesMin(rows) && options.overlay == nullptr);
+  assert(options.staging_bytes >= StagingBytesMin(rows) && options.overlay == nullptr &&
+         options.joined == nullptr);
   std::vector<Part> parts;
   for (const RowSource& source : rows.sources()) {
     parts.push_back({source.first, source.end, source.table.get(), source.overlay.get()});
   }
-  return MakeOf(backend, std::move(parts), rows.node_count(), options);
+  ExtractorOptions joining = options;
+  joining.joined = rows.joined();
+  return MakeOf(backend, std::move(parts), rows.node_count(), joining);
 }
 
 Result<std::unique_ptr<Extractor>> Extractor::MakeOf(IoBackend& backend, std::vector<Part> parts,
@@ -161,6 +164,12 @@ Result<std::byte*> Extractor::Place(uint32_t slot, const RowTarget& target) {
                                      : target.on_device->Add(piece_, slot);
 }
 
+void Extractor::PutRow(uint64_t row, const std::byte* from, std::byte* to) const {
+  const uint64_t row_bytes = table_->geometry().row_bytes;
+  std::memcpy(to, from, row_bytes);
+  if (options_.joined != nullptr) options_.joined->Write(row, to + row_bytes);
+}
+
 // Announces what has been copied; rows for a device are sent there first.
 Status Extractor::Deliver(const RowTarget& target) {
   Status status;
@@ -187,7 +196,7 @@ Status Extractor::TakeOverlaid(const RowTarget& target) {
     const auto slot = static_cast<uint32_t>(std::exchange(keys_[touched_keys_[i]], kTaken));
     Result<std::byte*> place = Place(slot, target);
     placed = place.status();
-    if (placed.ok()) std::memcpy(*place, value.data(), value.size());
+    if (placed.ok()) PutRow(touched_[i], value.data(), *place);
   }));
   std::erase(keys_, kTaken);
   return placed;
@@ -283,7 +292,7 @@ Status Extractor::CopyRows(const Flight& flight, const RowTarget& target) {
       verified_cell = cell;
     }
     QUARRY_TRY(std::byte* const place, Place(slot, target));
-    std::memcpy(place, bytes + (geometry.RowOffset(node) - flight.offset), geometry.row_bytes);
+    PutRow(node, bytes + (geometry.RowOffset(node) - flight.offset), place);
   }
   return Status::Ok();
 }

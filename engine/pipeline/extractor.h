@@ -33,6 +33,8 @@ namespace quarry {
 struct ExtractorOptions {
   // Rows that are newer than the table; outlives the extractor. Null: none.
   const RowOverlay* overlay = nullptr;
+  // Columns that every row is given behind the table's; outlives the extractor. Null: none.
+  const JoinedColumns* joined = nullptr;
   unsigned io_depth = 64;
   uint64_t staging_bytes = 16 << 20;
   DeviceProfile device;
@@ -68,7 +70,8 @@ class Extractor {
   static uint64_t ScratchBytes(uint64_t batch_nodes_max, const RowSources& rows);
   static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const FeatureTable& table,
                                                  const ExtractorOptions& options);
-  // The same of the tables of a road, with their own overlays. Nodes without a row have whatever is in their slots.
+  // The same of the tables of a road, with their own overlays and what they join. Nodes without a row have whatever is in
+  // their slots.
   static Result<std::unique_ptr<Extractor>> Make(IoBackend& backend, const RowSources& rows,
                                                  const ExtractorOptions& options);
 
@@ -117,6 +120,7 @@ class Extractor {
   Status SubmitWhileRoom(LoadStats& stats);
   Status CopyRows(const Flight& flight, const RowTarget& target);
   Result<std::byte*> Place(uint32_t slot, const RowTarget& target);
+  void PutRow(uint64_t row, const std::byte* from, std::byte* to) const;
   Status Deliver(const RowTarget& target);
 
   IoBackend& backend_;

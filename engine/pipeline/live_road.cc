@@ -78,6 +78,7 @@ class LiveRoadImpl final : public LiveRoad {
   Result<uint64_t> ResidentBytes() const;
   Result<BatchProbe> Probe(bool may_load);
   bool typed() const { return !options_.spec.relation_fanouts.empty(); }
+  uint64_t node_count() const { return topology_->node_count() * times_.count; }
   uint64_t ProbedEntryBytes() const {
     return kProbedEntryBytes + (options_.spec.edge_ids ? kProbedEdgeIdBytes : 0) +
            (typed() ? kProbedRelationBytes : 0);
@@ -88,7 +89,7 @@ class LiveRoadImpl final : public LiveRoad {
     return std::max(WithMargin(probed, kAllNeighborsMarginPercent), std::min(in_any_case, EntriesMax()));
   }
   uint64_t EntriesMax() const {
-    return BlockEntriesMax(options_.spec, topology_->node_count(), topology_->edge_count());
+    return BlockEntriesMax(options_.spec, node_count(), topology_->edge_count() * times_.count);
   }
   uint64_t EdgeBytes() const {  // of a block
     return sizeof(uint32_t) + (options_.spec.edge_ids ? sizeof(uint64_t) : 0) +
@@ -112,6 +113,7 @@ class LiveRoadImpl final : public LiveRoad {
   MemoryBudget::Reservation overlay_reservation_;
   MemoryBudget::Reservation reservation_;  // everything else
   std::shared_ptr<const Snapshot> snapshot_;
+  Times times_;
   RowSources rows_;
   DeviceProfile device_;
   std::unique_ptr<Topology> topology_;
@@ -165,7 +167,7 @@ LiveRoadNeed LiveRoadImpl::NeedWith(uint64_t cache_bytes) const {
   demand.cache_takes_what_is_left = false;
   // Probing comes first, and has to hold a batch too.
   const uint64_t probed_bytes = (options_.spec.batch_size + probe_.edges_max) * ProbedEntryBytes();
-  const uint64_t probing = resident_bytes() + ProbeScratchBytes(topology_->node_count(), 2 * candidates_) +
+  const uint64_t probing = resident_bytes() + ProbeScratchBytes(node_count(), 2 * candidates_) +
                            (probed_bytes > kProbedBytesAnyway ? probed_bytes : 0);
   return LiveRoadNeed{.batch_nodes_max = demand.rows_of_batches.front(),
                       .least_bytes = std::max(probing, LeastBytes(demand))};
@@ -198,14 +200,16 @@ Status LiveRoadImpl::OpenBase() {
   if (snapshot_ == nullptr) {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
   }
+  times_ = TimesOf(*snapshot_, options_.spec.topology);
+  QUARRY_RETURN_IF_ERROR(CheckTimes(options_, times_, store_.path()));
   QUARRY_TRY(const uint64_t resident_bytes, ResidentBytes());
   QUARRY_TRY(resident_reservation_,
              budget_.Reserve(resident_bytes, "what a database keeps resident (indptr, checksums, labels)"));
-  QUARRY_TRY(rows_, RowSources::Open(store_, *snapshot_, options_.spec));
+  QUARRY_TRY(rows_, RowSources::Open(store_, snapshot_, options_.spec));
   QUARRY_RETURN_IF_ERROR(OpenTopology());
-  if (rows_.node_count() < topology_->node_count()) {
+  if (rows_.node_count() < node_count()) {
     return MakeStatus(Code::kInvalidArgument, "{}: {} feature rows for the {} nodes of topology '{}'",
-                      rows_.largest()->file().path(), rows_.node_count(), topology_->node_count(),
+                      rows_.largest()->file().path(), rows_.node_count(), node_count(),
                       options_.spec.topology);
   }
   if (topology_->node_count() == 0) {
@@ -223,13 +227,13 @@ Status LiveRoadImpl::OpenBase() {
 // Without indices.
 Status LiveRoadImpl::OpenTopology() {
   topology_.reset();  // two would not fit into what is reserved for one
-  QUARRY_TRY(topology_, store_.OpenTopology(*snapshot_, options_.spec.topology));
+  QUARRY_TRY(topology_, OpenPlaces(store_, *snapshot_, options_.spec.topology));
   return NeighborSampler::LoadWeights(store_.backend(), options_.spec, *topology_);
 }
 
 // Rows and labels are those of one snapshot for as long as the road is open, so no buffer ever grows stale.
 Status LiveRoadImpl::OpenSnapshot() {
-  QUARRY_TRY(properties_, LoadNodeProperties(store_, topology_->node_count(), snapshot_));
+  QUARRY_TRY(properties_, LoadNodeProperties(store_, node_count(), snapshot_));
   QUARRY_TRY(const uint64_t overlay_bytes, rows_.OpenOverlays(store_, snapshot_));
   QUARRY_TRY(overlay_reservation_, budget_.Reserve(overlay_bytes, "the bitmap of changed rows"));
   return Status::Ok();
@@ -267,7 +271,7 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
   std::vector<NodeId> lists[3] = {SplitNodes(Split::kTrain), SplitNodes(Split::kValid),
                                   SplitNodes(Split::kTest)};
   if (lists[0].empty() && lists[1].empty() && lists[2].empty()) {
-    lists[0].resize(topology_->node_count());
+    lists[0].resize(node_count());
     std::iota(lists[0].begin(), lists[0].end(), NodeId{0});
   }
   for (const auto& list : lists) {
@@ -276,7 +280,7 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
   }
 
   const uint64_t available = budget_.available_bytes();
-  const uint64_t probe_bytes = ProbeScratchBytes(topology_->node_count(), 2 * candidates_);
+  const uint64_t probe_bytes = ProbeScratchBytes(node_count(), 2 * candidates_);
   const uint64_t wanted = probe_bytes + (options_.cache_takes_what_is_left ? 0 : options_.spec.cache_bytes);
   const bool in_memory = may_load && options_.topology_placement != Placement::kDisk && available > wanted &&
                          indices_bytes() <= (available - wanted) / 2;
@@ -292,6 +296,7 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
 
   source_ = {.topology = topology_.get(),
              .types = types_.get(),
+             .times = times_.count,
              .direction = options_.spec.direction,
              .backend = &store_.backend(),
              .io_depth = options_.io_depth,
@@ -301,20 +306,16 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
   QUARRY_TRY(const std::unique_ptr<NeighborSampler> sampler, NeighborSampler::Make(probed, options_.spec));
   const std::span<const NodeId> spans[] = {lists[0], lists[1], lists[2]};
   const uint32_t batches = std::min(kBatchesInFlightMax, options_.extractor_threads + 2);
-  auto probe = ProbeBatches(*sampler, topology_->node_count(), options_.spec.batch_size, batches, spans,
-                            MixSeed(options_.spec.seed, kProbeSeed), options_.stop);
+  auto probe = ProbeBatches(*sampler, node_count(), options_.spec.batch_size, batches, spans,
+                            MixSeed(options_.spec.seed, kProbeSeed), options_.stop, times_.places_or_none());
   if (probe.status().code() != Code::kInvalidArgument) return probe;
-  return MakeStatus(Code::kOutOfBudget,
-                    "one batch of {} seeds with fanouts {} is larger than the {} that are left of the memory "
-                    "budget of {} can hold: raise it, or lower the batch size or the fanouts",
-                    options_.spec.batch_size, fmt::join(options_.spec.fanouts, ","),
-                    FormatBytes(entries_max * ProbedEntryBytes()), FormatBytes(budget_.limit_bytes()));
+  return BatchTooLarge(options_.spec, entries_max * ProbedEntryBytes(), budget_.limit_bytes());
 }
 
 MemoryDemand LiveRoadImpl::DemandOf(const BatchProbe& probe) const {
   const uint64_t node_count = rows_.node_count();
   MemoryDemand demand;
-  demand.resident_bytes = resident_bytes() + seeds_max_ * sizeof(NodeId);
+  demand.resident_bytes = resident_bytes() + SeedsBytes(seeds_max_, times_);
   demand.available_bytes = budget_.available_bytes() + resident_bytes();
   demand.other_bytes = budget_.limit_bytes() - demand.available_bytes;
   demand.indices_bytes = indices_bytes();
@@ -407,8 +408,8 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
   std::vector<NodeId> seeds = TrainNodes();
   if (seeds.empty()) return Status(Code::kInvalidArgument, "there is no training node to probe batches of");
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget_.Reserve(topology_->node_count(), "counting the nodes of a few batches"));
-  std::vector<uint8_t> uses(topology_->node_count());
+             budget_.Reserve(node_count(), "counting the nodes of a few batches"));
+  std::vector<uint8_t> uses(node_count());
   NeighborSampler& sampler = *samplers_.front();
   const SamplerStats before = sampler.stats();
   RoadProbe probe{.batches = batches, .device = device_};
@@ -418,7 +419,7 @@ Result<RoadProbe> LiveRoadImpl::ProbeTraining(uint32_t batches) {
     QUARRY_RETURN_IF_ERROR(CheckWanted());
     const size_t count = std::min(batch_size, seeds.size());
     if (seeds.size() - next < count) {  // a short batch would not be like the others
-      ShuffleSeeds(seeds, options_.spec.seed, ++pass);
+      ShuffleSeeds(seeds, options_.spec.seed, ++pass, times_.places_or_none());
       next = 0;
     }
     const double start = ThreadProcessorSeconds();
@@ -460,7 +461,7 @@ Status LiveRoadImpl::Fill(const PassOptions& pass, LiveResources& resources) {
 
 Result<std::unique_ptr<BatchStream>> LiveRoadImpl::StartPass(PassOptions pass) {
   QUARRY_RETURN_IF_ERROR(pass_.Check());
-  if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass);
+  if (pass.shuffle) ShuffleSeeds(pass.seeds, options_.spec.seed, pass.pass, times_.places_or_none());
   LiveResources resources{.rows = &rows_,
                           .buffer = buffer_.get(),
                           .device = gpu_.get(),

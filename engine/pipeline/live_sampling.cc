@@ -31,6 +31,25 @@ Status CheckLiveOptions(const LiveRoadOptions& options) {
   return Status::Ok();
 }
 
+Status CheckTimes(const LiveRoadOptions& options, const Times& times, const std::string& path) {
+  if (!times.any()) return Status::Ok();
+  if (!options.spec.relation_fanouts.empty()) {
+    return MakeStatus(Code::kUnsupported, "{}: fanouts by type of edges are of graphs without times", path);
+  }
+  if (options.gpu.device == nullptr && !SamplesOnDevice(options)) return Status::Ok();
+  return MakeStatus(Code::kUnsupported,
+                    "{}: batches of nodes at {} times are made in memory: leave the device out", path,
+                    times.count);
+}
+
+Status BatchTooLarge(const RoadSpec& spec, uint64_t left_bytes, uint64_t limit_bytes) {
+  return MakeStatus(Code::kOutOfBudget,
+                    "one batch of {} seeds with fanouts {} is larger than the {} that are left of the memory "
+                    "budget of {} can hold: raise it, or lower the batch size or the fanouts",
+                    spec.batch_size, fmt::join(spec.fanouts, ","), FormatBytes(left_bytes),
+                    FormatBytes(limit_bytes));
+}
+
 DeviceSamplerNeed NeedOfLiveSampler(const LiveRoadOptions& options, const Topology& topology) {
   return NeedOfDeviceSampler(topology.node_count(), options.spec, options.spec.batch_size);
 }

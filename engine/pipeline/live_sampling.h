@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/pipeline/live_road.h"
 #include "quarry/sampling/device_sampler.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 
@@ -17,6 +19,14 @@ inline bool SamplesOnDevice(const LiveRoadOptions& options) {
 }
 // kUsage and kUnsupported for options that no live road has, whatever the database.
 Status CheckLiveOptions(const LiveRoadOptions& options);
+// kUnsupported for what has not been taught that a block's nodes are at several times. `path` is the database's.
+Status CheckTimes(const LiveRoadOptions& options, const Times& times, const std::string& path);
+// What a pass holds of its seeds: ordering them by time takes as much again.
+inline uint64_t SeedsBytes(uint64_t seeds, const Times& times) {
+  return (times.any() ? 2 : 1) * seeds * sizeof(NodeId);
+}
+// Why a batch that was probed found no room.
+Status BatchTooLarge(const RoadSpec& spec, uint64_t left_bytes, uint64_t limit_bytes);
 // What each sampler takes there.
 DeviceSamplerNeed NeedOfLiveSampler(const LiveRoadOptions& options, const Topology& topology);
 // How much of the device's memory lists and all samplers take; 0 where processors sample.

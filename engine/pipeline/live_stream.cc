@@ -242,7 +242,7 @@ StreamStats LiveStream::stats() const {
   // Where rows are of one table, those that are under way count, too.
   if (resources_.rows->dim() > 0) {
     stats.bytes_useful =
-        (now.misses - then.misses + resources_.filled_rows) * resources_.rows->widest().row_bytes;
+        (now.misses - then.misses + resources_.filled_rows) * resources_.rows->stored_row_bytes();
   }
   if (resources_.device != nullptr) {
     stats.device_bytes = resources_.device->sent_bytes() - resources_.device_bytes;

@@ -10,6 +10,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -83,6 +84,7 @@ class PlannedRoadImpl final : public PlannedRoad {
   std::unique_ptr<FeatureTable> table_;  // for rows that are not packed
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<RowOverlay> overlay_;  // the table's
+  std::unique_ptr<const JoinedColumns> joined_;
   std::unique_ptr<LiveRoad> live_;
   NodeProperties properties_;
   MemoryBudget::Reservation reservation_;
@@ -156,7 +158,21 @@ Status PlannedRoadImpl::OpenTable() {
                       geometry.row_count);
   }
   state_.element_type = geometry.element_type;
-  state_.dim = static_cast<uint32_t>(geometry.dim);
+  const std::string& topology = record.spec.topology;
+  QUARRY_TRY(joined_, JoinedColumns::Load(store_, snapshot_, topology, geometry.element_type));
+  state_.joined = joined_.get();
+  state_.dim = static_cast<uint32_t>(geometry.dim) + JoinedDim(*snapshot_, topology);
+  if (joined_ != nullptr && options_.device.device != nullptr) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: batches of nodes at several times are made in memory: leave the device out",
+                      store_.path());
+  }
+  if (RowStride(state_.element_type, state_.dim) > directory.row_stride) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "layout \"{}\" has no room for the columns that are joined to its rows now: build it again",
+        record.name);
+  }
   if (directory.packed) {
     QUARRY_TRY(overlay_, store_.OpenOverlay(record.spec.feature_table, snapshot_,
                                             TableVersion{record.table_generation, record.timestamp}));
@@ -243,6 +259,7 @@ Status PlannedRoadImpl::DivideMemory() {
   plan_.cache_bytes = RoundUp(state_.host_slots() * directory.row_stride, FrameAlignment());
   plan_.fixed_bytes = layout_->resident_bytes() + SlotTableBytes(directory.cache_slots, nodes) +
                       SegmentStagingBytes() + ExtractorBytes() + overlay_->resident_bytes() +
+                      JoinedColumns::ResidentBytes(*store_.manifest(), layout_->record().spec.topology) +
                       (HasLive() ? 0 : NodePropertiesBytes(*store_.manifest()));
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
                       DecodedBytes(nodes, directory.frame_rows_max(), directory.edges_max());
@@ -308,6 +325,7 @@ Status PlannedRoadImpl::Allocate() {
     QUARRY_TRY(state_.extractor,
                Extractor::Make(store_.backend(), *table_,
                                {.overlay = overlay_.get(),
+                                .joined = joined_.get(),
                                 .staging_bytes = Extractor::StagingBytesMin(*table_) + kPlannedStagingBytes,
                                 .device = ProfileOf(*store_.manifest())}));
   }
@@ -360,10 +378,11 @@ uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spe
                                  uint64_t batch_nodes_max) {
   const TableRecord& table = *manifest.FindTable(spec.road.feature_table);
   const TopologyRecord& topology = *manifest.FindTopology(spec.road.topology);
-  const uint64_t stride = RowStride(table.element_type, table.dim);
+  const uint64_t stride = RowStride(table.element_type, BatchDim(manifest, spec.road.topology, table));
+  const uint64_t times = Times::Of(topology, manifest.node_count).count;
   const uint64_t cache_slots = std::min(spec.road.cache_bytes / stride, table.row_count);
   const uint64_t nodes = std::min(batch_nodes_max, table.row_count);
-  const uint64_t edges = BatchEdgesMax(spec.road, nodes, topology.edge_count);
+  const uint64_t edges = BatchEdgesMax(spec.road, nodes, topology.edge_count * times);
   const uint64_t rows_bytes = RoundUp(nodes * stride, 2 * kHugePageBytes);
   const uint64_t block_bytes = RoundUp((nodes + edges) * sizeof(uint32_t), kPageBytes);
   const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edges);

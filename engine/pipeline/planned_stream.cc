@@ -153,7 +153,7 @@ Status PlannedStream::LoadImageRows(uint64_t first, uint64_t count, uint32_t to_
   QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, offset, image, ring));
   while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
   QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(offset, image));
-  return PutOverlay(nodes, to_slot);
+  return CompleteRows(nodes, to_slot);
 }
 
 Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {
@@ -267,11 +267,14 @@ Status PlannedStream::ReadRows(PlannedFrame& frame) {
   const ScopedSpan span("read rows", frame.number);
   if (!directory_.packed) return ReadTableRows(frame.planned.frame_nodes, frame.first_slot);
   if (!frame.planned.segment_places.empty()) QUARRY_RETURN_IF_ERROR(ReadSegmentRows(frame));
-  return PutOverlay(frame.planned.frame_nodes, frame.first_slot);
+  return CompleteRows(frame.planned.frame_nodes, frame.first_slot);
 }
 
-// Rows that are newer than the layout, over those of `nodes` in the slots from `first_slot` on.
-Status PlannedStream::PutOverlay(std::span<const NodeId> nodes, uint32_t first_slot) {
+// What the layout's rows of `nodes`, in the slots from `first_slot` on, lack: columns that are joined, and what is newer.
+Status PlannedStream::CompleteRows(std::span<const NodeId> nodes, uint32_t first_slot) {
+  for (uint32_t i = 0; state_.joined != nullptr && i < nodes.size(); ++i) {
+    state_.joined->Write(nodes[i], state_.Row(first_slot + i) + directory_.row_bytes);
+  }
   if (state_.overlay->empty()) return Status::Ok();
   std::vector<std::pair<uint64_t, uint32_t>> touched;  // row, slot
   for (uint32_t i = 0; i < nodes.size(); ++i) {

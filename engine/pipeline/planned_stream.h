@@ -45,7 +45,8 @@ struct PlannedFrame {
 // batch `position` expects.
 struct PlannedState {
   const Layout* layout = nullptr;
-  const RowOverlay* overlay = nullptr;  // rows newer than the layout's
+  const RowOverlay* overlay = nullptr;    // rows newer than the layout's
+  const JoinedColumns* joined = nullptr;  // that rows are given behind the layout's; null: none
   IoBackend* backend = nullptr;
   std::span<const int64_t> labels;  // by node; empty = none
   ElementType element_type = ElementType::kFloat32;
@@ -100,7 +101,7 @@ class PlannedStream final : public BatchStream {
   Status ReadRows(PlannedFrame& frame);
   Status ReadTableRows(std::span<const NodeId> nodes, uint32_t first_slot);
   Status ReadSegmentRows(PlannedFrame& frame);
-  Status PutOverlay(std::span<const NodeId> nodes, uint32_t first_slot);
+  Status CompleteRows(std::span<const NodeId> nodes, uint32_t first_slot);
   void ApplyAdmissions(const PlannedFrame& frame);
   // planned_device.cc
   Status LoadDeviceRows(IoRing& ring);

@@ -15,6 +15,34 @@ std::vector<NodeId> Draw(std::vector<NodeId>& nodes, uint32_t count, Rng& rng) {
   return {nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(taken)};
 }
 
+// A batch of seeds at a random time and those after it. Half a batch of each of two times has more neighbors than a whole
+// one of either, so the first gives half, unless the others have too few.
+std::vector<NodeId> DrawByTime(std::span<const NodeId> nodes, uint32_t count, uint64_t places, Rng& rng) {
+  const size_t wanted = std::min<size_t>(count, nodes.size());
+  size_t at = rng.Below(nodes.size());
+  while (at > 0 && nodes[at - 1] / places == nodes[at] / places) --at;
+  size_t passed = 0;
+  const auto take_time = [&] {  // in random order
+    std::vector<NodeId> taken;
+    const uint64_t time = nodes[at] / places;
+    for (; passed < nodes.size() && nodes[at] / places == time; ++passed) {
+      taken.push_back(nodes[at]);
+      at = at + 1 == nodes.size() ? 0 : at + 1;
+    }
+    return Draw(taken, static_cast<uint32_t>(taken.size()), rng);
+  };
+  const std::vector<NodeId> first = take_time();
+  const auto half = first.begin() + static_cast<ptrdiff_t>(std::min(first.size(), (wanted + 1) / 2));
+  std::vector<NodeId> drawn(first.begin(), half);
+  while (drawn.size() < wanted && passed < nodes.size()) {
+    const std::vector<NodeId> time = take_time();
+    drawn.insert(drawn.end(), time.begin(), time.end());
+  }
+  if (drawn.size() < wanted) drawn.insert(drawn.end(), half, first.end());
+  drawn.resize(wanted);
+  return drawn;
+}
+
 }  // namespace
 
 uint64_t ProbeScratchBytes(uint64_t node_count, uint64_t candidates) {
@@ -35,7 +63,7 @@ uint64_t BlockEntriesMax(const RoadSpec& spec, uint64_t node_count, uint64_t edg
 
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
-                                uint64_t seed, const std::stop_token& stop) {
+                                uint64_t seed, const std::stop_token& stop, uint64_t places) {
   BatchProbe probe;
   std::vector<bool> seen(node_count);
   uint64_t seen_count = 0;
@@ -48,7 +76,8 @@ Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, u
     const bool first_list = probe.distinct_nodes.empty();
     for (uint32_t b = 0; b < (first_list ? batches : 1); ++b) {
       if (stop.stop_requested()) return Status(Code::kCancelled, "the batches are not wanted any more");
-      const std::vector<NodeId> seeds = Draw(nodes, batch_size, rng);
+      const std::vector<NodeId> seeds =
+          places > 0 ? DrawByTime(nodes, batch_size, places, rng) : Draw(nodes, batch_size, rng);
       QUARRY_RETURN_IF_ERROR(sampler.Sample(seeds, MixSeed(seed, list, b), block));
       nodes_max = std::max<uint64_t>(nodes_max, block.nodes.size());
       probe.edges_max = std::max<uint64_t>(probe.edges_max, block.indices.size());

@@ -37,9 +37,10 @@ uint64_t BlockEntriesMax(const RoadSpec& spec, uint64_t node_count, uint64_t edg
 
 // Samples `batches` batches of `batch_size` nodes drawn from the first of the `candidates` (lists of nodes;
 // empty ones are passed over), whose union is taken, and one batch from each of the others. Deterministic by
-// `seed`. kCancelled soon after `stop` is requested. REQUIRES: one list is not empty.
+// `seed`. kCancelled soon after `stop` is requested. With `places`, batches are of seeds at few times, as ShuffleSeeds makes
+// them. REQUIRES: one list is not empty; with `places`, they ascend.
 Result<BatchProbe> ProbeBatches(NeighborSampler& sampler, uint64_t node_count, uint32_t batch_size,
                                 uint32_t batches, std::span<const std::span<const NodeId>> candidates,
-                                uint64_t seed, const std::stop_token& stop);
+                                uint64_t seed, const std::stop_token& stop, uint64_t places = 0);
 
 }  // namespace quarry

@@ -28,7 +28,7 @@ std::vector<NamedRows> TablesOf(const Manifest& manifest, const RoadSpec& spec) 
 }  // namespace
 
 Result<uint64_t> RowSources::ResidentBytes(const Manifest& manifest, const RoadSpec& spec) {
-  uint64_t bytes = 0;
+  uint64_t bytes = spec.feature_table.empty() ? 0 : JoinedColumns::ResidentBytes(manifest, spec.topology);
   for (const NamedRows& rows : TablesOf(manifest, spec)) {
     const TableRecord* const record = manifest.FindTable(rows.table);
     if (record == nullptr) continue;  // Open says so
@@ -39,12 +39,13 @@ Result<uint64_t> RowSources::ResidentBytes(const Manifest& manifest, const RoadS
   return bytes;
 }
 
-Result<RowSources> RowSources::Open(Store& store, const Snapshot& snapshot, const RoadSpec& spec) {
+Result<RowSources> RowSources::Open(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
+                                    const RoadSpec& spec) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   RowSources rows;
   QUARRY_TRY(rows.widest_, FeatureGeometry::Make(ElementType::kFloat32, 1, 0));
   for (const NamedRows& named : TablesOf(*manifest, spec)) {
-    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(snapshot, named.table));
+    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, named.table));
     const FeatureGeometry& geometry = table->geometry();
     if (rows.sources_.empty() || geometry.row_bytes > rows.widest_.row_bytes) rows.widest_ = geometry;
     rows.names_.push_back(named.table);
@@ -55,6 +56,7 @@ Result<RowSources> RowSources::Open(Store& store, const Snapshot& snapshot, cons
   }
   if (spec.relation_fanouts.empty()) {
     rows.node_count_ = rows.sources_.empty() ? manifest->node_count : rows.sources_.front().end;
+    if (!rows.sources_.empty()) QUARRY_RETURN_IF_ERROR(rows.Join(store, snapshot, spec.topology));
     return rows;
   }
   rows.node_count_ = manifest->node_count;
@@ -69,6 +71,16 @@ Result<RowSources> RowSources::Open(Store& store, const Snapshot& snapshot, cons
     rows.types_.push_back({geometry.element_type, static_cast<uint32_t>(geometry.dim)});
   }
   return rows;
+}
+
+// Widens the rows of the one table.
+Status RowSources::Join(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
+                        std::string_view topology) {
+  QUARRY_TRY(joined_, JoinedColumns::Load(store, snapshot, topology, widest_.element_type));
+  if (joined_ == nullptr) return Status::Ok();
+  QUARRY_TRY(widest_, FeatureGeometry::Make(widest_.element_type,
+                                            widest_.dim + JoinedDim(*snapshot, topology), widest_.row_count));
+  return Status::Ok();
 }
 
 Result<uint64_t> RowSources::OpenOverlays(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {

@@ -1,5 +1,6 @@
 // RowSources: the tables that a live road's rows are in: one of all nodes, or, where fanouts are by type, one for each type
-// of nodes that has rows, which may differ in elements and dim; or none, of a road without rows. Private to this room.
+// of nodes that has rows, which may differ in elements and dim; or none, of a road without rows. Where nodes are at several
+// times, columns of places and times are joined to the rows of the one table. Private to this room.
 //
 // Immutable once open: any thread. Must not outlive its store.
 #pragma once
@@ -7,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -15,6 +18,7 @@
 #include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
 #include "quarry/storage/store.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 
@@ -30,8 +34,9 @@ class RowSources {
  public:
   // What open ones keep resident, by the manifest alone; overlays apart.
   static Result<uint64_t> ResidentBytes(const Manifest& manifest, const RoadSpec& spec);
-  // kNotFound lists the tables that there are; kCorruption.
-  static Result<RowSources> Open(Store& store, const Snapshot& snapshot, const RoadSpec& spec);
+  // kNotFound lists the tables that there are; kCorruption; errors of JoinedColumns::Load.
+  static Result<RowSources> Open(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
+                                 const RoadSpec& spec);
   // Opens what the snapshot has newer than the tables; returns the bytes that stay resident.
   Result<uint64_t> OpenOverlays(Store& store, const std::shared_ptr<const Snapshot>& snapshot);
 
@@ -44,17 +49,24 @@ class RowSources {
   }
   // By type of nodes; empty where there is one table, or none at all.
   std::span<const TypeRows> types() const { return types_; }
-  // The longest row's, which slots have room for: not of a table, where there is none.
+  // The longest row's, which slots have room for, with what is joined to it: not of a table, where there is none.
   const FeatureGeometry& widest() const { return widest_; }
+  // Behind a row's own columns; null: nothing.
+  const JoinedColumns* joined() const { return joined_.get(); }
+  // What a miss has to be read for, where there is one table.
+  uint64_t stored_row_bytes() const { return widest_.row_bytes - (joined_ ? joined_->row_bytes() : 0); }
   // The table with the most bytes; null where there is none.
   const FeatureTable* largest() const;
   uint64_t data_bytes() const;
 
  private:
+  Status Join(Store& store, const std::shared_ptr<const Snapshot>& snapshot, std::string_view topology);
+
   std::vector<RowSource> sources_;  // ascending
   std::vector<std::string> names_;  // of their tables
   std::vector<TypeRows> types_;
   FeatureGeometry widest_;
+  std::unique_ptr<const JoinedColumns> joined_;
   uint64_t node_count_ = 0;
 };
 

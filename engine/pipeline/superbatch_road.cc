@@ -14,6 +14,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -165,7 +166,8 @@ class SuperbatchRoadImpl final : public SuperbatchRoad {
   Result<uint64_t> CountTrainNodes() const {
     const TopologyRecord* const topology = snapshot_->FindTopology(options_.layout.road.topology);
     if (topology == nullptr) return store_.OpenTopology(options_.layout.road.topology).status();
-    QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, topology->node_count, snapshot_));
+    const uint64_t nodes = Times::Of(*topology, snapshot_->node_count).nodes();
+    QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, nodes, snapshot_));
     return properties.TrainNodes().size();
   }
 

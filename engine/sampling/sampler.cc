@@ -28,7 +28,8 @@ class DenseSampler final : public NeighborSampler {
   DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver,
                std::unique_ptr<HopDraw> draw)
       : lists_(source.lists),
-        topology_nodes_(source.lists == nullptr ? source.topology->node_count() : 0),
+        places_(source.lists == nullptr ? source.topology->node_count() : 0),
+        times_(source.times),
         fanouts_(spec.fanouts),
         edge_ids_(spec.edge_ids),
         typed_(!spec.relation_fanouts.empty()),
@@ -41,17 +42,19 @@ class DenseSampler final : public NeighborSampler {
   const SamplerStats& stats() const override { return stats_; }
   uint64_t scratch_bytes() const override {
     return drawn_.memory_bytes() + fresh_.capacity() * sizeof(NodeId) + draw_->memory_bytes() +
-           table_.memory_bytes() + resolver_->memory_bytes();
+           table_.memory_bytes() + resolver_->memory_bytes() + frontier_.capacity() * sizeof(NodeId);
   }
 
  private:
   Status AddSeeds(std::span<const NodeId> seeds, Block& block);
   Status SampleHop(uint32_t hop, uint32_t begin, uint32_t end, Block& block);
-  uint64_t node_count() const { return lists_ != nullptr ? lists_->node_count() : topology_nodes_; }
+  uint64_t node_count() const { return lists_ != nullptr ? lists_->node_count() : places_ * times_; }
+  std::span<const NodeId> PlacesOf(std::span<const NodeId> nodes);
   Status Renumber(std::span<uint32_t> ids, Block& block);
 
   const PiecedLists* const lists_;  // null: those of a topology
-  const uint64_t topology_nodes_;
+  const uint64_t places_;           // nodes of the topology
+  const uint64_t times_;
   const std::vector<uint32_t> fanouts_;
   const bool edge_ids_;
   const bool typed_;
@@ -61,6 +64,7 @@ class DenseSampler final : public NeighborSampler {
   NodeTable table_;
   Drawn drawn_;  // one tile's
   std::vector<NodeId> fresh_;
+  std::vector<NodeId> frontier_;  // the places of a hop's nodes, where there are several times
   SamplerStats stats_;
 };
 
@@ -117,13 +121,33 @@ Status DenseSampler::AddSeeds(std::span<const NodeId> seeds, Block& block) {
   return Status::Ok();
 }
 
+// Whose lists the nodes of a hop have: their own, or, where there are several times, those of their places.
+std::span<const NodeId> DenseSampler::PlacesOf(std::span<const NodeId> nodes) {
+  if (times_ == 1) return {};
+  frontier_.assign(nodes.begin(), nodes.end());
+  for (NodeId& node : frontier_) node %= static_cast<NodeId>(places_);
+  return frontier_;
+}
+
+// Makes neighbors of places those of nodes: a node's are at its own time.
+void ShiftToTimes(std::span<const NodeId> nodes, std::span<const NodeId> places,
+                  std::span<const uint32_t> ends, uint32_t first_end, NodeId* neighbors) {
+  uint32_t at = 0;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const NodeId shift = nodes[i] - places[i];
+    for (; at < ends[i] - first_end; ++at) neighbors[at] += shift;
+  }
+}
+
 Status DenseSampler::SampleHop(uint32_t hop, uint32_t begin, uint32_t end, Block& block) {
+  std::span<const NodeId> places = PlacesOf(std::span(block.nodes).subspan(begin, end - begin));
   while (begin < end) {
     const uint32_t first_end = block.indptr.back();
     const std::span<const NodeId> nodes = std::span(block.nodes).subspan(begin, end - begin);
     drawn_.neighbors.clear();
+    const std::span<const NodeId> lists = times_ == 1 ? nodes : places;
     QUARRY_TRY(const uint32_t drawn_for,
-               draw_->Draw(nodes, hop, fanouts_[hop], block.indptr, drawn_, stats_));
+               draw_->Draw(lists, hop, fanouts_[hop], block.indptr, drawn_, stats_));
     const size_t count = drawn_.count;
     if (block.seed_count() + first_end + count > entries_max_) {
       return MakeStatus(
@@ -143,11 +167,15 @@ Status DenseSampler::SampleHop(uint32_t hop, uint32_t begin, uint32_t end, Block
     if (!drawn_.neighbors.empty()) {
       std::ranges::copy(drawn_.neighbors, neighbors);
     } else {
-      const PositionTile tile{.nodes = nodes.first(drawn_for),
+      const PositionTile tile{.nodes = lists.first(drawn_for),
                               .ends = std::span(block.indptr).subspan(begin + 1),
                               .first_end = first_end,
                               .positions = {drawn_.positions.data(), count}};
       QUARRY_RETURN_IF_ERROR(resolver_->Resolve(tile, neighbors, stats_));
+    }
+    if (times_ > 1) {
+      ShiftToTimes(nodes, lists, std::span(block.indptr).subspan(begin + 1, drawn_for), first_end, neighbors);
+      places = places.subspan(drawn_for);
     }
     for (size_t i = 0; i < count; i += kRenumberMax) {
       QUARRY_RETURN_IF_ERROR(Renumber({neighbors + i, std::min(kRenumberMax, count - i)}, block));
@@ -264,6 +292,7 @@ uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t
   const uint64_t tile = HopDrawTile(spec, drawn, tile_max);
   return tile * (sizeof(uint64_t) + (typed ? sizeof(uint16_t) : 0)) + (kRenumberMax + 1) * sizeof(NodeId) +
          HopDrawBytesMax(spec, tile) + NodeTable::MemoryBytes(nodes_max + kRenumberMax) +
+         (source.times > 1 ? 2 * nodes_max * sizeof(NodeId) : 0) +
          (in_memory ? kKiB : DiskResolverBytesMax(source, tile));
 }
 

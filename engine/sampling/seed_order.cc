@@ -182,11 +182,32 @@ Status CheckArguments(const Topology& topology, std::span<const NodeId> seeds,
   return Status::Ok();
 }
 
+template <typename T>
+void Shuffle(std::span<T> items, Rng& rng) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.Below(i)]);
+}
+
 }  // namespace
 
-void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass) {
+void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass, uint64_t places) {
   Rng rng(MixSeed(seed, pass));
-  for (size_t i = seeds.size(); i > 1; --i) std::swap(seeds[i - 1], seeds[rng.Below(i)]);
+  if (places == 0) return Shuffle(seeds, rng);
+  std::vector<NodeId> sorted(seeds.begin(), seeds.end());
+  if (!std::ranges::is_sorted(sorted)) std::ranges::sort(sorted);
+  std::vector<std::span<NodeId>> times;
+  for (std::span<NodeId> left = sorted; !left.empty();) {
+    const uint64_t end = (left.front() / places + 1) * places;
+    const auto next = std::ranges::lower_bound(left, end, {}, [](NodeId node) { return uint64_t{node}; });
+    const auto count = static_cast<size_t>(next - left.begin());
+    times.push_back(left.first(count));
+    left = left.subspan(count);
+  }
+  Shuffle(std::span(times), rng);
+  auto to = seeds.begin();
+  for (const std::span<NodeId> time : times) {
+    Shuffle(time, rng);
+    to = std::ranges::copy(time, to).out;
+  }
 }
 
 Result<OrderedSeeds> OrderByProximity(const Topology& topology, std::span<const NodeId> seeds,

@@ -37,7 +37,7 @@ Status CheckNewTable(Manifest& manifest, const wire::CreateTable& create, const 
     return MakeStatus(Code::kAlreadyExists, "{}: there is a table \"{}\" already", path, create.table);
   }
   for (const std::string_view known :
-       {std::string_view("label"), std::string_view("split"), kLabelCodeTable}) {
+       {std::string_view("label"), std::string_view("split"), kLabelCodeTable, kPlaceColumns, kTimeColumns}) {
     if (create.table != known) continue;
     return MakeStatus(Code::kInvalidArgument,
                       "{}: a table \"{}\" of zeros would say something of each node: import it", path, known);

@@ -16,6 +16,7 @@
 #include "quarry/pipeline/partitioned_node_road.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -33,6 +34,7 @@ struct LargestBatch {
   uint32_t hops = 0;
   uint64_t seeds = 0, nodes = 0, edges = 0;
   bool edge_ids = false;
+  std::string topology = {};  // by whose times columns are joined to rows; empty: none are
 };
 
 unsigned RoadThreads() { return std::clamp(ProcessorCount(), 2U, kRoadThreadsMax); }
@@ -67,13 +69,16 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
                        .hops = static_cast<uint32_t>(spec.fanouts.size()),
                        .seeds = spec.batch_size,
                        .nodes = nodes_max,
-                       .edge_ids = spec.edge_ids};
+                       .edge_ids = spec.edge_ids,
+                       .topology = spec.topology};
   if (!spec.relation_fanouts.empty()) {
     for (const NodeTypeRecord& type : manifest->node_types) largest.type_tables.push_back(type.feature_table);
   }
   largest.edges = TakesAll(spec) ? edges_max : EdgesBound(spec.fanouts, largest);
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
-  if (topology != nullptr) largest.edges = std::min(largest.edges, spec.EdgesMax(topology->edge_count));
+  if (topology == nullptr) return largest;
+  const uint64_t times = Times::Of(*topology, manifest->node_count).count;
+  largest.edges = std::min(largest.edges, spec.EdgesMax(topology->edge_count * times));
   return largest;
 }
 
@@ -82,14 +87,16 @@ LargestBatch LargestOf(const Layout& layout) {
           .hops = static_cast<uint32_t>(layout.record().spec.fanouts.size()),
           .seeds = layout.record().spec.batch_size,
           .nodes = layout.directory().nodes_max(),
-          .edges = layout.directory().edges_max()};
+          .edges = layout.directory().edges_max(),
+          .topology = layout.record().spec.topology};
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
   // The road has found its tables there.
   const bool typed = !largest.type_tables.empty();
   const TableRecord* const table = typed ? nullptr : snapshot.FindTable(largest.table);
-  uint64_t stride_bytes = table == nullptr ? 0 : RowStride(table->element_type, table->dim);
+  const uint64_t dim = table == nullptr ? 0 : BatchDim(snapshot, largest.topology, *table);
+  uint64_t stride_bytes = table == nullptr ? 0 : RowStride(table->element_type, dim);
   for (const std::string& name : largest.type_tables) {
     const TableRecord* const of_type = name.empty() ? nullptr : snapshot.FindTable(name);
     if (of_type == nullptr) continue;
@@ -107,7 +114,7 @@ Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest
                                .relations = typed,
                                .node_types = static_cast<uint32_t>(largest.type_tables.size()),
                                .element_type = table == nullptr ? ElementType::kFloat32 : table->element_type,
-                               .dim = table == nullptr ? 0 : static_cast<uint32_t>(table->dim),
+                               .dim = static_cast<uint32_t>(dim),
                                .rows = stride_bytes == 0 ? 0 : largest.nodes,
                                .stride_bytes = stride_bytes}));
   return RoundUp(bytes, wire::kLeaseAlignment);
@@ -281,7 +288,7 @@ class Opener {
                       batches);
   }
   uint64_t NodesOf(const RoadSpec& spec) const {
-    return store_.manifest()->FindTopology(spec.topology)->node_count;  // the road has found it there
+    return TimesOf(*store_.manifest(), spec.topology).nodes();  // the road has found the topology there
   }
   LargestBatch LargestBy(const RoadSpec& spec, const LiveRoad& road) const {
     return LargestOf(store_, spec, road.plan().batch_nodes_max, road.plan().batch_edges_max);

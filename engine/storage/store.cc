@@ -20,6 +20,7 @@
 #include "quarry/storage/leftovers.h"
 #include "quarry/storage/lock.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/times.h"
 #include "quarry/storage/topology_run.h"
 #include "quarry/storage/version_file.h"
 #include "snapshot_list.h"
@@ -230,11 +231,17 @@ class StoreImpl final : public Store {
       return MakeStatus(Code::kNotFound, "{}: {}", path_,
                         ThereIsNo("topology", name, "topologies", newest.manifest->topologies));
     }
+    if (Times::Of(*record, newest.manifest->node_count).any()) {
+      return RefuseTimes(path_, *record, newest.manifest->node_count);
+    }
     return Topology::Open(backend_, path_, *record, newest.manifest->database_id);
   }
   Result<std::unique_ptr<Topology>> OpenTopology(const Snapshot& snapshot, std::string_view name) override {
     const TopologyRecord* record = snapshot.FindTopology(name);
     if (record == nullptr) return OpenTopology(name);  // which says what there is
+    if (Times::Of(*record, snapshot.node_count).any()) {
+      return RefuseTimes(path_, *record, snapshot.node_count);
+    }
     return Topology::Open(backend_, path_, *record, manifest()->database_id);
   }
 

@@ -10,6 +10,7 @@
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/partition_files.h"
+#include "quarry/storage/times.h"
 #include "quarry/storage/version_file.h"
 #include "quarry/verify/verify.h"
 #include "verify_scan.h"
@@ -168,7 +169,7 @@ Status VerifyGraph(Verification& run, const DataFile& data, const Manifest& mani
              superblock.row_count, superblock.edge_count, base.node_count, base.edge_count);
     return Status::Ok();
   }
-  if (record.node_count != manifest.node_count) {
+  if (Times::Of(record, manifest.node_count).nodes() != manifest.node_count) {
     AddFault(run, "{}: {} nodes, and the catalog says {}", data.file.path(), record.node_count,
              manifest.node_count);
   }

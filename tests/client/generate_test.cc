@@ -11,9 +11,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numbers>
 #include <numeric>
 #include <sstream>
 
+#include "generator/weather.h"
 #include "quarry/base/progress.h"
 #include "quarry/format/checksum.h"
 #include "support/fault_backend.h"
@@ -367,6 +369,105 @@ TEST_F(GenerateTest, OptionsOutOfRangeAreNamed) {
   refused([](GenerateOptions& o) { o.noise = -1; }, "--noise");
   refused([](GenerateOptions& o) { o.element_type = ElementType::kInt64; }, "--dtype");
   refused([](GenerateOptions& o) { o.train_share = 0.9; }, "shares");
+}
+
+const WeatherOptions kWeather = {
+    .rows = 9, .columns = 16, .hours = 300, .levels = 2, .noise = 0.7, .diffusion = 0.1, .seed = 3};
+constexpr const char* kWeatherFiles[] = {"edges_east.npy", "edges_north.npy",   "edges_south.npy",
+                                         "edges_west.npy", "features.npy",      "metadata.yaml",
+                                         "test_idx.npy",   "time_features.npy", "train_idx.npy",
+                                         "valid_idx.npy",  "place_features.npy"};
+
+// The formula of the header by hand, over the edges that are written: what is left over is the noise, of the deviation that
+// is told, and of no value of it does another one tell.
+TEST_F(GenerateTest, WeatherIsItsBestForecastAndNoise) {
+  const auto made = GenerateWeather(*backend_, Path("sky"), kWeather, 3, {});
+  ASSERT_OK(made);
+  const std::string sky = Path("sky") + "/";
+  constexpr size_t kPlaces = 9 * 16, kDim = 12;
+  const auto x = ReadArray<float>(sky + "features.npy", "<f4", "(300, 144, 12)");
+  std::vector<std::vector<size_t>> from(kPlaces);  // east, north, south, west
+  for (const char* const side : {"east", "north", "south", "west"}) {
+    const auto edges = ReadArray<int64_t>(sky + "edges_" + side + ".npy", "<i8", "(2, 144)");
+    for (size_t i = 0; i < kPlaces; i++) from[edges[kPlaces + i]].push_back(edges[i]);
+  }
+  for (size_t p = 0; p < kPlaces; p++) {
+    const size_t row = p / 16, column = p % 16;
+    EXPECT_EQ(from[p][0], row * 16 + (column + 1) % 16);
+    EXPECT_EQ(from[p][1], row == 0 ? (column + 8) % 16 : p - 16);
+    EXPECT_EQ(from[p][2], row == 8 ? row * 16 + (column + 8) % 16 : p + 16);
+    EXPECT_EQ(from[p][3], row * 16 + (column + 15) % 16);
+  }
+  double squares = 0, products = 0, before = 0, persistence = 0;
+  size_t count = 0;
+  for (size_t hour = 6; hour < 300; hour++) {
+    for (size_t p = 0; p < kPlaces; p++) {
+      const double turns = static_cast<double>(hour % 24) / 24 + static_cast<double>(p % 16) / 16;
+      for (size_t c = 0; c < kDim; c++) {
+        const auto at = [&](size_t place) { return double{x[((hour - 6) * kPlaces + place) * kDim + c]}; };
+        double mean = 0;
+        for (const size_t neighbor : from[p]) mean += at(neighbor) / 4;
+        const double forecast = 0.9 * (c < 6 ? at(p) : at(from[p][3])) + 0.1 * mean +
+                                0.5 * std::sin(2 * std::numbers::pi * turns);
+        const double value = x[(hour * kPlaces + p) * kDim + c], left = value - forecast;
+        squares += left * left;
+        products += left * before;
+        before = left;
+        persistence += (value - at(p)) * (value - at(p));
+        count++;
+      }
+    }
+  }
+  const double n = static_cast<double>(count);
+  EXPECT_NEAR(made->noise_floor, 0.7, 0.7 * 5e-3);
+  EXPECT_NEAR(std::sqrt(squares / n), made->noise_floor, 5 * made->noise_floor / std::sqrt(2 * n));
+  EXPECT_NEAR(products / squares, 0, 5 / std::sqrt(n));
+  EXPECT_GT(std::sqrt(persistence / n), 2 * made->noise_floor);
+
+  const auto places = ReadArray<float>(sky + "place_features.npy", "<f4", "(144, 4)");
+  EXPECT_NEAR(places[4 * 4], 1, 1e-6) << "a quarter of the way around";
+  EXPECT_NEAR(places[4 * 16 * 4 + 2], 0, 1e-6) << "the equator";
+  EXPECT_NEAR(places[3], std::cos(std::numbers::pi * (0.5 - 1.0 / 18)), 1e-6) << "the northernmost row";
+  const auto times = ReadArray<float>(sky + "time_features.npy", "<f4", "(300, 2)");
+  EXPECT_EQ(times[2 * 30], 1.0F / 365);
+  EXPECT_EQ(times[2 * 30 + 1], 0.25F);
+  // Each hour that has one six hours later is in one split, in their order.
+  const auto train = ReadArray<int64_t>(sky + "train_idx.npy", "<i8", "(33696,)");
+  const auto valid = ReadArray<int64_t>(sky + "valid_idx.npy", "<i8", "(4320,)");
+  const auto test = ReadArray<int64_t>(sky + "test_idx.npy", "<i8", "(4320,)");
+  EXPECT_EQ(train.front(), 0);
+  EXPECT_EQ(valid.front(), train.back() + 1);
+  EXPECT_EQ(test.front(), valid.back() + 1);
+  EXPECT_EQ(test.back(), static_cast<int64_t>(294 * kPlaces) - 1);
+}
+
+TEST_F(GenerateTest, WeatherOfASeedIsTheSameForAnyNumberOfThreads) {
+  ASSERT_OK(GenerateWeather(*backend_, Path("one"), kWeather, 1, {}));
+  ASSERT_OK(GenerateWeather(*backend_, Path("five"), kWeather, 5, {}));
+  for (const char* const name : kWeatherFiles) {
+    EXPECT_EQ(testing_util::FileText(fs::path(Path("one")) / name),
+              testing_util::FileText(fs::path(Path("five")) / name))
+        << name;
+  }
+  WeatherOptions other = kWeather;
+  other.seed = 4;
+  ASSERT_OK(GenerateWeather(*backend_, Path("other"), other, 2, {}));
+  EXPECT_NE(testing_util::FileText(Path("one") + "/features.npy"),
+            testing_util::FileText(Path("other") + "/features.npy"));
+}
+
+TEST_F(GenerateTest, WeatherThatCannotBeIsRefused) {
+  const auto refused = [&](const WeatherOptions& options) {
+    const Status status = GenerateWeather(*backend_, Path("sky"), options, 1, {}).status();
+    EXPECT_EQ(status.code(), Code::kUsage);
+    EXPECT_TRUE(Entries().empty());
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused({.columns = 7}), HasSubstr("--weather is 36x7"));
+  EXPECT_THAT(refused({.hours = 23}), HasSubstr("--hours is 23"));
+  EXPECT_THAT(refused({.rows = 180, .columns = 360, .hours = 100'000}), HasSubstr("at most 66280"));
+  EXPECT_THAT(refused({.diffusion = 0}), HasSubstr("--diffusion"));
+  EXPECT_THAT(refused({.noise = 0}), HasSubstr("--noise"));
 }
 
 }  // namespace

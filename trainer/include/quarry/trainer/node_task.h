@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/format/road_spec.h"
@@ -47,6 +48,11 @@ class TargetRows {
   // Fills `rows` ([nodes, dim]) with those of `nodes`, in their order. kInvalidArgument for a node that has none; errors of
   // the store.
   virtual Status Read(std::span<const NodeId> nodes, std::span<float> rows) = 0;
+  // Of targets that are later rows of a table: its rows of the nodes themselves, which are what persistence predicts. False,
+  // and nothing is filled, where targets are not. Errors of Read.
+  virtual Result<bool> ReadPresent(std::span<const NodeId> /*nodes*/, std::span<float> /*rows*/) {
+    return false;
+  }
   // "table \"target\", row 17", for messages about values.
   virtual std::string Place(NodeId node) const = 0;
 };
@@ -59,6 +65,9 @@ struct Evaluation {
   std::optional<double> auc;
   // For regression, over all targets, in the table's units.
   std::optional<double> rmse, mae;
+  std::vector<double> column_rmse;  // the RMSE of each column of the targets; NaN of one that no node has
+  // Of test nodes whose targets are later rows: the RMSE of taking the present ones for them.
+  std::optional<double> persistence_rmse;
   std::optional<double> micro_f1;  // of several labels, each told from a probability of a half on
 
   // What models are selected by, larger being better: the least RMSE; the AUC where there is one (classes may be skewed);
@@ -67,6 +76,11 @@ struct Evaluation {
     if (rmse) return -*rmse;
     if (auc) return *auc;
     return micro_f1 ? *micro_f1 : accuracy;
+  }
+  // 1: no error; 0: no better than persistence. Where that was looked at.
+  std::optional<double> skill() const {
+    if (!rmse || !persistence_rmse || *persistence_rmse == 0) return std::nullopt;
+    return 1 - *rmse / *persistence_rmse;
   }
 };
 

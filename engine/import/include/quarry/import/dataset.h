@@ -104,6 +104,10 @@ struct Dataset {
   std::optional<uint64_t> class_count;  // stated by the metadata; else 1 + the largest label
   std::unique_ptr<RowReader> features;
   std::unique_ptr<RowReader> targets;  // what a model may learn to give of each node; NaN = none
+  // Nodes are places at so many times (quarry/storage/times.h): edges are between places, and these have a row for each
+  // place and for each time, or are null. 1: there are no times.
+  uint64_t times = 1;
+  std::unique_ptr<RowReader> place_features, time_features;
   std::vector<EdgeInput> edges;
   // A typed graph's, which has neither features, labels and splits below nor triples; else empty.
   std::vector<NodeTypeInput> node_types;
@@ -119,6 +123,7 @@ struct Dataset {
 // Facts about a source that a user may state where the source does not. Zero or empty = not stated.
 struct SourceHints {
   uint64_t node_count = 0;      // --nodes
+  uint64_t times = 0;           // --times
   uint64_t feature_dim = 0;     // --dim: columns of CSR features, and of features without a header
   bool u2_is_bfloat16 = false;  // --bf16: two-byte unsigned .npy features are bfloat16
   bool types = false;           // --types: all types of nodes, of a source that is else taken for its papers

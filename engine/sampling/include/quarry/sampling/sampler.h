@@ -60,6 +60,9 @@ struct NeighborSource {
   const Topology* topology = nullptr;
   const PiecedLists* lists = nullptr;  // in place of a topology; of the direction's sides
   const TypedLists* types = nullptr;   // of the topology's lists, which fanouts by type of edges need
+  // The topology's nodes are places, and a block's are places at so many times (quarry/storage/times.h): a node's
+  // neighbors are its place's, at its time. Nodes of one place draw the same neighbors of it in a block.
+  uint64_t times = 1;
   // Along kBoth, of lists: each side is drawn from by itself, as many as the fanout of each (Waleffe §5.2), and not of
   // both together.
   bool sides_apart = false;

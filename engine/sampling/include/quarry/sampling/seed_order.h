@@ -40,8 +40,10 @@ struct OrderedSeeds {
   double error_bound = 0;
 };
 
-// Shuffles `seeds` as every road shuffles a pass: by (seed, pass).
-void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass);
+// Shuffles `seeds` as every road shuffles a pass: by (seed, pass). With `places`, of nodes at several times
+// (quarry/storage/times.h): times come in random order, and the seeds of each in random order after each other, so that a
+// batch has seeds of few times, whose neighbors' rows lie in as few bands of the table. That takes 4 bytes more a seed.
+void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass, uint64_t places = 0);
 
 // `topology` must have a side loaded into memory (CSC is used where both are); kOutOfBudget says so
 // otherwise. `labels` by node, -1 = none; empty = no labels: then `sequences` 0 means a fifth of the number

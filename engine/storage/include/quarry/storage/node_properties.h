@@ -29,8 +29,13 @@ uint32_t CountClasses(std::span<const int64_t> labels);
 // The table of what labels stand for, where an import has numbered them: row i is label i's.
 inline constexpr std::string_view kLabelCodeTable = "label_code";
 
+// Tables of what places have at all times, and times at all places (quarry/storage/times.h).
+inline constexpr std::string_view kPlaceColumns = "place_feature", kTimeColumns = "time_feature";
+
 // Whether the table has a row for each node.
-inline bool IsByNode(const TableRecord& table) { return table.name != kLabelCodeTable; }
+inline bool IsByNode(const TableRecord& table) {
+  return table.name != kLabelCodeTable && table.name != kPlaceColumns && table.name != kTimeColumns;
+}
 
 // Bytes that the properties will take, computed from the manifest alone.
 uint64_t NodePropertiesBytes(const Manifest& manifest);
