@@ -142,6 +142,9 @@ struct EmbeddingRecord {
   seed @13 :UInt64;
   timestamp @14 :Int64;      # of the last checkpoint; -1 = never
   createdUtc @15 :Text;
+  keptMapFile @16 :Text;          # of an earlier checkpoint that stays; "" = none
+  keptMapGeneration @17 :UInt64;  # 0 = none
+  keptTimestamp @18 :Int64 = -1;  # of that checkpoint; -1 = none
 }
 
 struct TrainingRecord {

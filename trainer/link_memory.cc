@@ -38,7 +38,7 @@ uint64_t CacheBytes(const LinkTrainOptions& options, const EmbeddingSpec& spec, 
 // As BufferPool counts it, or a little more: frames and copies of them that are being written, what is known
 // of each, and of each page of the file, and a piece of its map.
 uint64_t PooledBytes(uint64_t page_bytes, uint64_t pages, uint64_t frames) {
-  constexpr uint64_t kPoolOverhead = 128 * kKiB, kFrameOverhead = 256, kPageOverhead = 68;
+  constexpr uint64_t kPoolOverhead = 128 * kKiB, kFrameOverhead = 256, kPageOverhead = 80;
   constexpr uint64_t kWriteBuffers = 64;
   return kPoolOverhead + pages * kPageOverhead + frames * kFrameOverhead +
          IoBuffer::MappedBytes(frames * page_bytes) +

@@ -1,5 +1,7 @@
 // LinkRun in state: vectors in memory, and checkpoints that have them.
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,20 +31,21 @@ class RunInState final : public LinkRun {
     QUARRY_RETURN_IF_ERROR(MakeTables(train, counts));
     if (options_.start != LinkRunOptions::Start::kResume) return Status::Ok();
     const uint64_t epoch_batches = CeilDiv(counts.train_edges, train.batch_edges);
-    QUARRY_TRY(const TrainingRecord record, ReadCheckpoint(epoch_batches));
-    LogResumed(record, epoch_batches);
-    return Status::Ok();
+    return ReadCheckpoint(epoch_batches, train.patience > 0);
   }
 
   LinkTables where() const override { return LinkTables::kInState; }
   EmbeddingTable& nodes() override { return *tables_.front(); }
   EmbeddingTable* relations() override { return tables_.size() > 1 ? tables_[1].get() : nullptr; }
 
-  Status ReturnToCheckpoint(MemoryBudget&, const LinkData& data, const LinkTrainOptions& train) override {
-    const LinkCounts counts = CountsOf(data);
+  Status ReturnToBest(MemoryBudget&, const LinkData& data, const LinkTrainOptions& train,
+                      uint32_t validations) override {
     tables_.clear();
-    QUARRY_RETURN_IF_ERROR(MakeTables(train, counts));
-    return ReadCheckpoint(CeilDiv(counts.train_edges, train.batch_edges)).status();
+    QUARRY_RETURN_IF_ERROR(MakeTables(train, CountsOf(data)));
+    QUARRY_RETURN_IF_ERROR(DecodeLinkState(best_bytes_, last_, Tables()));
+    last_.place.validations_behind = validations;
+    best_.reset();
+    return Save(last_, nullptr);
   }
 
  private:
@@ -76,20 +79,48 @@ class RunInState final : public LinkRun {
                           .overwrite = options_.start == LinkRunOptions::Start::kOverwrite});
   }
 
-  Result<TrainingRecord> ReadCheckpoint(uint64_t epoch_batches) {
+  Status ReadCheckpoint(uint64_t epoch_batches, bool keeps_best) {
     QUARRY_TRY(const TrainingRecord record, states_.Find(options_.name));
     QUARRY_TRY(const std::vector<std::byte> state, states_.Read(options_.name));
-    Status status = DecodeLinkState(state, last_, Tables());
-    if (status.ok()) status = CheckPlace(last_, epoch_batches);
-    if (!status.ok()) {
+    if (const Status status = TakeState(state, epoch_batches, keeps_best); !status.ok()) {
       return MakeStatus(status.code(), "{}: run \"{}\": {}; --overwrite begins the run anew", states_.path(),
                         options_.name, status.message());
     }
-    return record;
+    LogResumed(record, epoch_batches);
+    return Status::Ok();
   }
 
-  Status Save(const LinkState& state) override {
-    QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(state, Tables()));
+  Status TakeState(std::span<const std::byte> state, uint64_t epoch_batches, bool keeps_best) {
+    QUARRY_TRY(const LinkRunParts parts, SplitLinkRun(state));
+    QUARRY_RETURN_IF_ERROR(DecodeLinkState(parts.last, last_, Tables()));
+    QUARRY_RETURN_IF_ERROR(CheckPlace(last_, epoch_batches));
+    if (!parts.valid || !keeps_best) return Status::Ok();
+    const std::span<const std::byte> best = parts.best.empty() ? parts.last : parts.best;
+    best_ = LinkBest{.valid = *parts.valid};
+    QUARRY_RETURN_IF_ERROR(DecodeBesideVectors(best, best_->state));
+    best_bytes_.assign(best.begin(), best.end());
+    return CheckPlace(best_->state, epoch_batches);
+  }
+
+  Status Save(const LinkState& state, const LinkBest* best) override {
+    if (best == nullptr) {
+      best_bytes_.clear();
+      QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(state, Tables()));
+      return SaveBytes(bytes);
+    }
+    if (best->state.timestamp != state.timestamp) {
+      QUARRY_TRY(const std::vector<std::byte> bytes,
+                 EncodeLinkRun(state, Tables(), best->valid, best_bytes_));
+      return SaveBytes(bytes);
+    }
+    QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkRun(state, Tables(), best->valid, {}));
+    QUARRY_RETURN_IF_ERROR(SaveBytes(bytes));
+    QUARRY_TRY(const LinkRunParts parts, SplitLinkRun(bytes));
+    best_bytes_.assign(parts.last.begin(), parts.last.end());
+    return Status::Ok();
+  }
+
+  Status SaveBytes(std::span<const std::byte> bytes) {
     return states_.Save(
         {.name = options_.name, .settings = settings_, .config = options_.config, .state = bytes});
   }
@@ -97,6 +128,7 @@ class RunInState final : public LinkRun {
   TrainingStates& states_;
   MemoryBudget::Reservation reserved_;  // for the tables, and the bytes of a checkpoint while it is made
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;  // nodes, then relations
+  std::vector<std::byte> best_bytes_;                    // of the best's checkpoint, where there is one
 };
 
 }  // namespace

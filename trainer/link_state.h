@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,8 +46,23 @@ inline Status CheckPlace(const LinkState& state, uint64_t epoch_batches) {
   return CheckPlace(state, epochs_before * epoch_batches, epoch_batches);
 }
 
-// What EncodeLinkState makes of tables in memory, exactly; and what making it holds, with the encoder's part
-// while that is put together.
+// The state of a run that keeps its best epoch's checkpoint beside the last one: that of `state` and `tables`, and
+// `best`, the bytes of the best's, which are empty where it is the last one's.
+Result<std::vector<std::byte>> EncodeLinkRun(const LinkState& state, std::span<EmbeddingTable* const> tables,
+                                             const LinkEvaluation& valid, std::span<const std::byte> best);
+// Spans of `bytes` that DecodeLinkState takes.
+struct LinkRunParts {
+  std::span<const std::byte> last, best;  // `best` is empty where it is `last`, and where none is kept
+  std::optional<LinkEvaluation> valid;    // of the best, where one is kept
+};
+// Takes apart what EncodeLinkRun has made, or EncodeLinkState. kCorruption.
+Result<LinkRunParts> SplitLinkRun(std::span<const std::byte> bytes);
+// What DecodeLinkState takes of a state with vectors, without them. Its errors.
+Status DecodeBesideVectors(std::span<const std::byte> bytes, LinkState& state);
+
+// The most that states of tables in memory take: exactly what EncodeLinkState makes of them and, with patience, what
+// EncodeLinkRun does where the best is not the last one. And what making one holds, with the encoder's part while that is
+// put together and, with patience, the bytes of the best.
 uint64_t LinkStateBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 uint64_t LinkCheckpointBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 

@@ -70,7 +70,10 @@ EmbeddingRecord ExampleEmbedding() {
           .init_scale = 0.25F,
           .seed = 0xabcdef0123456789,
           .timestamp = 1234567890123,
-          .created_utc = "2025-01-02T03:04:08Z"};
+          .created_utc = "2025-01-02T03:04:08Z",
+          .kept_map_file = "embeddings/nodes-2-4.qem",
+          .kept_map_generation = 4,
+          .kept_timestamp = 1234567890};
 }
 
 void ExpectExampleEmbedding(const EmbeddingRecord& embedding) {
@@ -89,6 +92,9 @@ void ExpectExampleEmbedding(const EmbeddingRecord& embedding) {
   EXPECT_EQ(embedding.init_scale, 0.25F);
   EXPECT_EQ(embedding.seed, 0xabcdef0123456789);
   EXPECT_EQ(embedding.timestamp, 1234567890123);
+  EXPECT_EQ(embedding.kept_map_file, "embeddings/nodes-2-4.qem");
+  EXPECT_EQ(embedding.kept_map_generation, 4u);
+  EXPECT_EQ(embedding.kept_timestamp, 1234567890);
   EXPECT_EQ(embedding.created_utc, "2025-01-02T03:04:08Z");
 }
 
@@ -489,9 +495,21 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
   EXPECT_THAT(message([](auto& e) { e.dim = 0; }), HasSubstr("no elements"));
   EXPECT_THAT(message([](auto& e) { e.init_scale = std::numeric_limits<float>::infinity(); }),
               HasSubstr("scale"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_file = "/etc/passwd"; }), HasSubstr("inside the database"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_file = ""; }), HasSubstr("keeps a map without a generation"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_generation = 0; }), HasSubstr("keeps a map without"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_generation = 10; }), HasSubstr("not an earlier one"));
+  EXPECT_THAT(message([](auto& e) { e.kept_timestamp = e.timestamp + 1; }), HasSubstr("not an earlier one"));
+  const auto keeps_none = [](auto& e) {
+    e.kept_map_file = "", e.kept_map_generation = 0, e.kept_timestamp = -1;
+  };
+  EXPECT_OK(status(keeps_none));
   const auto new_type = [](auto& e) { e.element_type = static_cast<ElementType>(99); };
   EXPECT_THAT(status(new_type), IsStatus(Code::kUnsupported));
-  const auto new_table = [](auto& e) { e.map_file = "", e.map_generation = 0, e.timestamp = -1; };
+  const auto new_table = [&](auto& e) {
+    keeps_none(e);
+    e.map_file = "", e.map_generation = 0, e.timestamp = -1;
+  };
   EXPECT_OK(status(new_table));
 }
 

@@ -184,10 +184,10 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table = {});
 
 // The same in the tables of a run (whose memory is already reserved), from its place on, with its checkpoints
-// and one more at the end of training. With patience a checkpoint comes behind each epoch that is the best so far, and
-// none behind others once there is one: so the run ends with the best epoch's, and goes on from there. How many validations
-// behind it were no better stands in it then: what is known to be worse is not trained again, but on the way to more
-// epochs, or with more patience. A checkpoint stands whatever happens later. kUsage when the run is
+// and one more at the end of training. With patience one more comes behind each epoch that is the best so far, and stays
+// beside the last one: a run that was stopped goes on from the last, and one that ends leaves the best epoch's, and goes on
+// from there. How many validations behind it were no better stands in it then: what is known to be worse is not trained
+// again, but on the way to more epochs, or with more patience. A checkpoint stands whatever happens later. kUsage when the run is
 // beyond options.epochs, and for features, which no checkpoint has. REQUIRES: `run` was opened with this data and these
 // options.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
