@@ -123,6 +123,7 @@ struct LayoutRecord {
   ranks @42 :UInt32;               # 0 = all batches are one trainer's
   rankPartitioning @43 :Text;      # what training nodes were divided by; empty = batch by batch
   relationFanouts @44 :List(UInt32);
+  edgeIds @45 :Bool;               # blocks say which edges they have
 }
 
 struct EmbeddingRecord {

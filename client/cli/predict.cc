@@ -67,8 +67,12 @@ class Prediction {
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, manifest_.node_count, spec_.direction, trained_.train));
     QUARRY_RETURN_IF_ERROR(AskForEdges(trained_.train.spec, store_->database() == nullptr, spec_));
     if (trained_.train.spec.looks_at_edges() && !by_layers()) {
-      QUARRY_RETURN_IF_ERROR(TakeWeights(*store_->database(), spec_.topology, trained_.train));
-      QUARRY_RETURN_IF_ERROR(TakeKinds(*store_->database(), spec_, trained_.train));
+      Database* const database = store_->database();
+      QUARRY_RETURN_IF_ERROR(database == nullptr ? TakeKindsOf(*store_, manifest_, spec_, trained_.train)
+                                                 : TakeKinds(*database, spec_, trained_.train));
+      if (database != nullptr) {
+        QUARRY_RETURN_IF_ERROR(TakeWeights(*database, spec_.topology, trained_.train));
+      }
     }
     QUARRY_TRY(predictor_,
                Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim, by_layers()));

@@ -128,15 +128,11 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   }
   const bool remote = arguments.workers.count > 1 || IsServerAddress(arguments.path);
   QUARRY_RETURN_IF_ERROR(AskForEdges(train.spec, remote, spec));
-  if (train.spec.looks_at_edges()) {
-    const bool other = arguments.given_road.value_or(RoadKind::kLive) != RoadKind::kLive;
-    if (arguments.parts || arguments.plan || !arguments.layout.empty() || other) {
-      return MakeStatus(
-          Code::kUsage,
-          "{} asks which edges a batch has, and those of the live road alone say so: take --road live",
-          EdgeOption(train.spec));
-    }
-    arguments.given_road = RoadKind::kLive;
+  if (train.spec.looks_at_edges() && arguments.parts) {
+    return MakeStatus(
+        Code::kUsage,
+        "{} asks which edges a batch has, and --road partitioned does not say so: take another road",
+        EdgeOption(train.spec));
   }
   spec.seed = train.seed;
   arguments.road.spec = spec;

@@ -175,6 +175,7 @@ class DatabaseSource final : public TrainingSource {
 
   Result<TrainingRoad> OpenRoad() override {
     QUARRY_RETURN_IF_ERROR(CheckRunLasts());
+    QUARRY_RETURN_IF_ERROR(CheckRoadOfTypes(arguments_));
     if (arguments_.parts) return OpenParts();
     QUARRY_RETURN_IF_ERROR(TakeOwnLayout());
     const std::shared_ptr<const Manifest> manifest = database_.manifest();

@@ -75,10 +75,10 @@ Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const Lin
   const uint32_t dim = LargestDim(manifest, train);
   return MakeStatus(
       Code::kUnsupported,
-      "a checkpoint has all vectors, {}, and a server takes at most {}{}: train on the database "
+      "a checkpoint has all vectors, {}{}, and a server takes at most {}{}: train on the database "
       "itself, or without --checkpoint-every",
-      FormatBytes(state_bytes), FormatBytes(wire::kStateBytesMax),
-      dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
+      FormatBytes(state_bytes), train.patience > 0 ? " with those of the best epoch" : "",
+      FormatBytes(wire::kStateBytesMax), dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
 }
 
 // The columns of the features that are asked for; 0: of none.

@@ -78,7 +78,7 @@ std::string EdgeOption(const ModelSpec& model) {
 
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
   if (!model.looks_at_edges()) return Status::Ok();
-  if (remote) {
+  if (remote && model.needs_weights()) {
     return MakeStatus(Code::kUsage,
                       "{} reads the database's files, and a server has them open: train on the database "
                       "itself, by one trainer",
@@ -90,6 +90,17 @@ Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
   }
   road.edge_ids = road.relation_fanouts.empty();
   return Status::Ok();
+}
+
+Status CheckRoadOfTypes(const NodeArguments& arguments) {
+  if (arguments.road.spec.relation_fanouts.empty()) return Status::Ok();
+  const bool live = arguments.given_road.value_or(RoadKind::kLive) == RoadKind::kLive;
+  if (live && !arguments.plan && !arguments.parts && arguments.layout.empty()) return Status::Ok();
+  return MakeStatus(
+      Code::kUsage,
+      "--model {} draws by types of edges in a graph with types, and reads rows of each type's table, which "
+      "the live road alone does: take --road live",
+      quarry::NameOf(arguments.train.spec.model));
 }
 
 Status TakeWeights(Database& database, const std::string& topology, TrainOptions& train) {

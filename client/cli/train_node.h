@@ -82,9 +82,11 @@ Status TakeDegrees(client::Store& store, uint64_t node_count, Direction directio
 
 // What asks which edges a batch has, as it is written: "--edge-weights on", "--model rgcn". REQUIRES: looks_at_edges.
 std::string EdgeOption(const ModelSpec& model);
-// kUsage where a model that looks at edges cannot have them: of another direction than in, and of a database that is a
-// server's. Batches then say which edges they have.
+// kUsage where a model that looks at edges cannot have them: of another direction than in, and weights of a database that is
+// a server's. Batches then say which edges they have.
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road);
+// kUsage for another road than the live one, where the model draws by types of edges. REQUIRES: AskByType.
+Status CheckRoadOfTypes(const NodeArguments& arguments);
 // Loads the weights that a model asks for, along the edges that lead to a node: 4 bytes an edge of the database's budget.
 // Whoever has the database lets go of them before it. kInvalidArgument where edges have none, or a negative one.
 Status TakeWeights(Database& database, const std::string& topology, TrainOptions& train);

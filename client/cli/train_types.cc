@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/relation_scan.h"
 
@@ -59,6 +61,33 @@ Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& 
   }
   train.inputs.kind_count = static_cast<uint32_t>(graph->relation_count);
   train.inputs.types.push_back({.dim = columns(road.feature_table)});
+  return Status::Ok();
+}
+
+Status TakeKindsOf(client::Store& store, const Manifest& manifest, const RoadSpec& road,
+                   TrainOptions& train) {
+  if (!train.spec.needs_relations() || !road.relation_fanouts.empty()) return Status::Ok();
+  const TopologyRecord& record = *manifest.FindTopology(road.topology);  // TakeInputs has found it
+  if (const uint64_t bytes = record.edge_count * sizeof(uint32_t); bytes > MemoryLimitBytes()) {
+    return MakeStatus(Code::kOutOfBudget,
+                      "--model {} holds the relations of {} edges, {}, and the machine or cgroup allows {}",
+                      quarry::NameOf(train.spec.model), record.edge_count, FormatBytes(bytes),
+                      FormatBytes(MemoryLimitBytes()));
+  }
+  constexpr uint64_t kPieceEdges = 256 << 10;
+  auto kinds = std::make_shared<std::vector<uint32_t>>();
+  kinds->reserve(record.edge_count);
+  while (kinds->size() < record.edge_count) {
+    const uint64_t count = std::min(kPieceEdges, record.edge_count - kinds->size());
+    QUARRY_TRY(const std::vector<uint32_t> numbers, store.ReadEdges(record.name, kinds->size(), count));
+    if (numbers.size() != 3 * count) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "topology \"{}\" had {} edges and has fewer by now: start the training again",
+                        record.name, record.edge_count);
+    }
+    for (size_t i = 0; i < numbers.size(); i += 3) kinds->push_back(numbers[i + 1]);
+  }
+  train.inputs.kinds = std::move(kinds);
   return Status::Ok();
 }
 

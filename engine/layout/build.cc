@@ -45,9 +45,9 @@ Status LayoutBuilder::Prepare(const std::string& folder) {
 
 // What the sampled batches depend on.
 uint64_t LayoutBuilder::TraceKey() const {
-  return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.first_batch, spec_.batches, spec_.epochs,
-                 topology_record_.timestamp(), topology_record_.edge_count, place_.generation, seed_hash_,
-                 spec_.share.rank, spec_.share.ranks,
+  return MixSeed(spec_.road.SampleHash(), spec_.road.edge_ids, spec_.first_pass, spec_.first_batch,
+                 spec_.batches, spec_.epochs, topology_record_.timestamp(), topology_record_.edge_count,
+                 place_.generation, seed_hash_, spec_.share.rank, spec_.share.ranks,
                  Checksum64(std::as_bytes(std::span(spec_.share.rank_partitioning))));
 }
 

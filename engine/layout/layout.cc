@@ -164,12 +164,15 @@ uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_c
   return spec.policy == PolicyKind::kNone ? 0 : std::min(spec.road.cache_bytes / row_stride, row_count);
 }
 
+bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record) {
+  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp;
+}
+
 namespace {
 
-// No edges and no nodes were committed since; a compaction changes none.
+// No edges and no nodes were committed since.
 bool HasGraphOf(const Manifest& manifest, const TopologyRecord& topology, const LayoutRecord& record) {
-  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp &&
-         manifest.grown <= record.timestamp;
+  return HasEdgesOf(topology, record) && manifest.grown <= record.timestamp;
 }
 
 }  // namespace
@@ -203,9 +206,6 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
 }
 
 Status CheckPlannable(const RoadSpec& road) {
-  if (road.edge_ids) {
-    return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
-  }
   if (!TakesAll(road)) return Status::Ok();
   return Status(Code::kUnsupported,
                 "all neighbors are taken by batches that are sampled as they come: give a layout numbers");

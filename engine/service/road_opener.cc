@@ -82,7 +82,8 @@ LargestBatch LargestOf(const Layout& layout) {
           .hops = static_cast<uint32_t>(layout.record().spec.fanouts.size()),
           .seeds = layout.record().spec.batch_size,
           .nodes = layout.directory().nodes_max(),
-          .edges = layout.directory().edges_max()};
+          .edges = layout.directory().edges_max(),
+          .edge_ids = layout.record().spec.edge_ids};
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {

@@ -425,6 +425,8 @@ TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
   for (const json& better : {weighed, train("weighted", "--model gcn --edge-weights on --cache 25%")}) {
     EXPECT_GT(better["test_accuracy"].get<double>(), alike["test_accuracy"].get<double>());
   }
+  EXPECT_GT(train("weighted", "--edge-weights on --plan --cache 25%")["test_accuracy"].get<double>(),
+            alike["test_accuracy"].get<double>());
   // Where all weigh the same, sums are the same but for their rounding; the edges are those of the other database.
   EXPECT_NEAR(train("ones", "--edge-weights on --cache 25%")["loss"].get<double>(),
               alike["loss"].get<double>(), 1e-4);
@@ -438,7 +440,7 @@ TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
     return outcome.err;
   };
   EXPECT_THAT(refused("db", 1), HasSubstr("import them with edge_weights.npy"));
-  EXPECT_THAT(refused("weighted --plan", 2), HasSubstr("take --road live"));
+  EXPECT_THAT(refused("weighted --road partitioned", 2), HasSubstr("take another road"));
   EXPECT_THAT(refused("weighted --workers 2", 2), HasSubstr("train on the database itself"));
   EXPECT_THAT(refused("weighted --direction both", 2), HasSubstr("leave --direction out"));
   EXPECT_THAT(refused("weighted --task link", 2), HasSubstr("--edge-weights belongs to --task node"));

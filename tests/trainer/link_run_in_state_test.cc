@@ -185,7 +185,9 @@ TEST_F(LinkRunInStateTest, WithPatienceWhatIsBehindTheLastCheckpointIsAllThatASt
   for (uint64_t session = 0; !summary && session <= whole->epochs * kEpochBatches / 5; session++) {
     const auto trained = Train(train, options, &epochs, 6 + rng.Below(6));
     if (trained.ok()) summary = *trained;
-    if (!trained.ok()) ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+    if (!trained.ok()) {
+      ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+    }
     options.start = Start::kResume;
     const bool both = StateOf("stopped").size() == LinkStateBytes(train, CountsOf(data_));
     if (!both || moved) continue;

@@ -339,7 +339,9 @@ TEST_F(LinkRunTest, WithPatienceWhatIsBehindTheLastCheckpointIsAllThatAStopLoses
     for (; !summary && sessions <= whole->epochs * kEpochBatches / 5; sessions++) {
       const auto trained = Train(train, options, &course, 6 + rng.Below(6));
       if (trained.ok()) summary = *trained;
-      if (!trained.ok()) ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+      if (!trained.ok()) {
+        ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+      }
       Reopen();
       EXPECT_THAT(testing_util::FaultsOf(store()), IsEmpty());
       const EmbeddingRecord& nodes = *store().manifest()->FindEmbedding("stopped-nodes");

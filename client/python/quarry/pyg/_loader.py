@@ -175,7 +175,7 @@ class Loader:
         if -1 in self._fanouts and (named or plan is True or self._parts):
             raise UsageError("num_neighbors -1: all neighbors are taken by batches that are sampled as they come; give numbers, or leave plan and partitioning out")
         if edge_ids and plan not in (False, "auto"):
-            raise UsageError("a layout keeps no edge ids: edge_ids=True and edge_attrs need plan=False")
+            raise UsageError("plans that this makes keep no edge ids: edge_ids=True and edge_attrs need plan=False")
         self._seeds: npt.NDArray[np.uint32] | None = None
         if self._split is None:
             nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
