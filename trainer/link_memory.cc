@@ -171,9 +171,8 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     if (record != nullptr) read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
   }
   uint64_t table_bytes = LinkTableBytes(options, counts);
-  if (tables == LinkTables::kMemory) {
-    table_bytes += LinkCopyBytes(options, counts) + LinkFeatureBytes(options, counts.nodes);
-  }
+  if (tables != LinkTables::kStored) table_bytes += LinkFeatureBytes(options, counts.nodes);
+  if (tables == LinkTables::kMemory) table_bytes += LinkCopyBytes(options, counts);
   if (tables == LinkTables::kInState) table_bytes += LinkCheckpointBytes(options, counts);
   if (tables == LinkTables::kStored) {
     table_bytes = StoredPoolBytes(NodeTableSpec(options, counts.nodes), options.workers).least;

@@ -199,7 +199,7 @@ Status StoredRun::ReturnToBest(MemoryBudget& budget, const LinkData& data, const
   last_ = std::move(best_->state);
   best_.reset();
   last_.place.validations_behind = validations;
-  QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(last_, {}));
+  QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(last_, {}, /*in_state=*/false));
   QUARRY_RETURN_IF_ERROR(
       CheckpointTraining(store_,
                          {.name = name_,
@@ -269,7 +269,7 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   Status status = parts.status();
   if (status.ok() && parts->valid && keeps_best) status = TakeBest(*parts, tables);
   // The best's rows, in these tables already, are older.
-  if (status.ok()) status = DecodeLinkState(parts->last, last_, tables);
+  if (status.ok()) status = DecodeLinkState(parts->last, last_, tables, in_state);
   if (status.ok() && best_ && parts->best.empty()) best_->state = last_;
   if (status.ok()) status = CheckPlaces(epoch_batches);
   if (status.ok() && !in_state) status = CheckTables(specs);
@@ -287,7 +287,7 @@ Status StoredRun::TakeBest(const LinkRunParts& parts, std::span<EmbeddingTable* 
   best_ = LinkBest{.valid = *parts.valid};
   if (tables.empty()) best_->state.timestamp = tables_.front()->record().kept_timestamp;
   if (parts.best.empty()) return Status::Ok();
-  QUARRY_RETURN_IF_ERROR(DecodeLinkState(parts.best, best_->state, tables));
+  QUARRY_RETURN_IF_ERROR(DecodeLinkState(parts.best, best_->state, tables, !tables.empty()));
   return tables.empty() ? Status::Ok() : CheckpointTables(best_->state.timestamp, {}, KeptMap::kThis);
 }
 
@@ -336,11 +336,11 @@ Status StoredRun::Save(const LinkState& state, const LinkBest* best) {
   const bool is_best = best != nullptr && best->state.timestamp == state.timestamp;
   std::vector<std::byte> best_bytes;
   if (best != nullptr && !is_best) {
-    QUARRY_TRY(best_bytes, EncodeLinkState(best->state, {}));
+    QUARRY_TRY(best_bytes, EncodeLinkState(best->state, {}, /*in_state=*/false));
   }
-  QUARRY_TRY(const std::vector<std::byte> bytes, best == nullptr
-                                                     ? EncodeLinkState(state, {})
-                                                     : EncodeLinkRun(state, {}, best->valid, best_bytes));
+  QUARRY_TRY(const std::vector<std::byte> bytes,
+             best == nullptr ? EncodeLinkState(state, {}, /*in_state=*/false)
+                             : EncodeLinkRun(state, {}, /*in_state=*/false, best->valid, best_bytes));
   const KeptMap kept = best == nullptr ? KeptMap::kNone : is_best ? KeptMap::kThis : KeptMap::kAsBefore;
   return CheckpointTraining(
       store_,
@@ -373,6 +373,9 @@ LinkRunStats StoredRun::stats() const {
 Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
+  if (train.feature_dim > 0) {
+    return Status(Code::kUsage, "features are in no table of vectors: their run is kept in its state alone");
+  }
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
   auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
   QUARRY_RETURN_IF_ERROR(run->Start(budget, train, data));

@@ -169,17 +169,18 @@ Status TakeRows(int64_t timestamp_max, StateReader& reader, EmbeddingTable& tabl
   });
 }
 
-uint64_t StateBytes(const LinkState& state, std::span<EmbeddingTable* const> tables) {
-  uint64_t bytes = (tables.empty() ? kPlaceBytes : kVectorsBytes) + state.task_state.size();
+uint64_t StateBytes(const LinkState& state, std::span<EmbeddingTable* const> tables, bool in_state) {
+  uint64_t bytes = (in_state ? kVectorsBytes : kPlaceBytes) + state.task_state.size();
   for (const EmbeddingTable* table : tables) bytes += TableStateBytes(table->spec());
   return bytes;
 }
 
-Status PutState(const LinkState& state, std::span<EmbeddingTable* const> tables, StateWriter& writer) {
+Status PutState(const LinkState& state, std::span<EmbeddingTable* const> tables, bool in_state,
+                StateWriter& writer) {
   writer.Put(kLinkTask);
-  writer.Put(tables.empty() ? kPlaceVersion : kVectorsVersion);
+  writer.Put(in_state ? kVectorsVersion : kPlaceVersion);
   PutPlace(state.place, writer);
-  if (!tables.empty()) {
+  if (in_state) {
     writer.Put(state.timestamp);
     writer.Put(uint64_t{state.task_state.size()});
   }
@@ -192,7 +193,7 @@ Status PutState(const LinkState& state, std::span<EmbeddingTable* const> tables,
 }
 
 // What stands before the rows of tables; all of a state without vectors.
-Status GetBesideVectors(bool has_vectors, StateReader& reader, LinkState& state) {
+Status GetBesideVectors(bool in_state, StateReader& reader, LinkState& state) {
   const auto task = reader.Get<uint32_t>();
   const auto version = reader.Get<uint32_t>();
   QUARRY_RETURN_IF_ERROR(reader.status());
@@ -200,14 +201,14 @@ Status GetBesideVectors(bool has_vectors, StateReader& reader, LinkState& state)
     return MakeStatus(Code::kInvalidArgument, "the state is of task {}, not of link prediction ({})", task,
                       kLinkTask);
   }
-  const uint32_t expected = has_vectors ? kVectorsVersion : kPlaceVersion;
+  const uint32_t expected = in_state ? kVectorsVersion : kPlaceVersion;
   if (version != expected) {
     return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
                       expected);
   }
   state.place = GetPlace(reader);
-  if (has_vectors) state.timestamp = reader.Get<int64_t>();
-  const uint64_t task_bytes = has_vectors ? reader.Get<uint64_t>() : reader.rest().size();
+  if (in_state) state.timestamp = reader.Get<int64_t>();
+  const uint64_t task_bytes = in_state ? reader.Get<uint64_t>() : reader.rest().size();
   const std::span<const std::byte> task_state = reader.GetBytes(task_bytes);
   state.task_state.assign(task_state.begin(), task_state.end());
   return reader.status();
@@ -218,6 +219,7 @@ Status GetBesideVectors(bool has_vectors, StateReader& reader, LinkState& state)
 std::string LinkSettings(const LinkData& data, const LinkTrainOptions& train) {
   std::string rest = ScheduleSettings(train.schedule, train.schedule_epochs);
   if (!rest.empty()) rest.insert(0, " ");
+  if (train.feature_dim > 0) rest += " --features " + train.feature_table;
   if (train.spec.regularization != Regularization::kNone) {
     rest += fmt::format(" --regularization {} --regularization-weight {}",
                         RegularizationName(train.spec.regularization), train.spec.regularization_weight);
@@ -238,22 +240,23 @@ std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const L
 }
 
 Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
-                                               std::span<EmbeddingTable* const> tables) {
-  StateWriter writer(StateBytes(state, tables));
-  QUARRY_RETURN_IF_ERROR(PutState(state, tables, writer));
+                                               std::span<EmbeddingTable* const> tables, bool in_state) {
+  StateWriter writer(StateBytes(state, tables, in_state));
+  QUARRY_RETURN_IF_ERROR(PutState(state, tables, in_state, writer));
   return writer.Take();
 }
 
 Result<std::vector<std::byte>> EncodeLinkRun(const LinkState& state, std::span<EmbeddingTable* const> tables,
-                                             const LinkEvaluation& valid, std::span<const std::byte> best) {
-  const uint64_t last_bytes = StateBytes(state, tables);
+                                             bool in_state, const LinkEvaluation& valid,
+                                             std::span<const std::byte> best) {
+  const uint64_t last_bytes = StateBytes(state, tables, in_state);
   StateWriter writer(kBestBytes + last_bytes + best.size());
   writer.Put(kLinkTask);
   writer.Put(kBestVersion);
   PutMetrics(valid.raw, writer);
   PutMetrics(valid.filtered, writer);
   writer.Put(last_bytes);
-  QUARRY_RETURN_IF_ERROR(PutState(state, tables, writer));
+  QUARRY_RETURN_IF_ERROR(PutState(state, tables, in_state, writer));
   writer.PutBytes(best);
   return writer.Take();
 }
@@ -276,13 +279,13 @@ Result<LinkRunParts> SplitLinkRun(std::span<const std::byte> bytes) {
 
 Status DecodeBesideVectors(std::span<const std::byte> bytes, LinkState& state) {
   StateReader reader(bytes);
-  return GetBesideVectors(/*has_vectors=*/true, reader, state);
+  return GetBesideVectors(/*in_state=*/true, reader, state);
 }
 
 Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
-                       std::span<EmbeddingTable* const> tables) {
+                       std::span<EmbeddingTable* const> tables, bool in_state) {
   StateReader reader(bytes);
-  QUARRY_RETURN_IF_ERROR(GetBesideVectors(!tables.empty(), reader, state));
+  QUARRY_RETURN_IF_ERROR(GetBesideVectors(in_state, reader, state));
   for (EmbeddingTable* table : tables) {
     QUARRY_RETURN_IF_ERROR(CheckSpec(table->spec(), reader));
     QUARRY_RETURN_IF_ERROR(TakeRows(state.timestamp, reader, *table));
@@ -303,7 +306,10 @@ Status CheckPlace(const LinkState& state, uint64_t batches_before, uint64_t epoc
 
 uint64_t LinkStateBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
   uint64_t bytes = kVectorsBytes + LinkEncoderStateBytes(options, counts);
-  for (const EmbeddingSpec& spec : LinkTableSpecs(options, counts)) bytes += TableStateBytes(spec);
+  const std::vector<EmbeddingSpec> specs = LinkTableSpecs(options, counts);
+  for (const EmbeddingSpec& spec : std::span(specs).subspan(options.feature_dim > 0 ? 1 : 0)) {
+    bytes += TableStateBytes(spec);
+  }
   return options.patience == 0 ? bytes : kBestBytes + 2 * bytes;
 }
 

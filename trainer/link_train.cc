@@ -368,10 +368,7 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
-  if (data.features.size() != data.node_count * options.feature_dim) {
-    return MakeStatus(Code::kInvalidArgument, "{} nodes have {} numbers as features, and not {} each",
-                      data.node_count, data.features.size(), options.feature_dim);
-  }
+  QUARRY_RETURN_IF_ERROR(CheckFeatures(data, options));
   const LinkCounts counts = CountsOf(data);
   const uint64_t table_bytes =
       (make_table ? 0 : LinkTableBytes(options, counts)) + LinkCopyBytes(options, counts);
@@ -426,9 +423,6 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
-  if (options.feature_dim > 0) {
-    return Status(Code::kUsage, "features are trained on without checkpoints, which have vectors");
-  }
   if (run.place().epoch > options.epochs) {
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);

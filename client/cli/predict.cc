@@ -153,7 +153,6 @@ class Prediction {
     return Status::Ok();
   }
 
-  // What takes all neighbors alike cannot stand for samples that do not.
   Status CheckLayers() const {
     if (store_->database() == nullptr) {
       return MakeStatus(Code::kUsage,
@@ -161,18 +160,8 @@ class Prediction {
                         "its folder once the server is gone, or leave the option out",
                         arguments_.path);
     }
-    const ModelSpec& model = trained_.train.spec;
-    if (model.weighs_messages() || model.needs_relations()) {
-      return MakeStatus(Code::kUnsupported,
-                        "run \"{}\" has {}, which --inference layers does not: leave the option out",
-                        arguments_.run, model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model));
-    }
-    if (!spec_.weighted) return Status::Ok();
-    return MakeStatus(
-        Code::kUnsupported,
-        "run \"{}\" draws neighbors by the weights of edges, and --inference layers takes all of "
-        "them alike: leave the option out",
-        arguments_.run);
+    return CheckAllNeighbors(fmt::format("run \"{}\"", arguments_.run), "--inference layers",
+                             trained_.train.spec, spec_);
   }
 
   Status CheckMemory(uint32_t feature_dim) const {

@@ -92,6 +92,19 @@ Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
   return Status::Ok();
 }
 
+Status CheckAllNeighbors(std::string_view who, std::string_view option, const ModelSpec& model,
+                         const RoadSpec& road) {
+  if (model.weighs_messages() || model.needs_relations()) {
+    return MakeStatus(Code::kUnsupported, "{} has {}, which {} does not: leave the option out", who,
+                      model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model), option);
+  }
+  if (!road.weighted) return Status::Ok();
+  return MakeStatus(Code::kUnsupported,
+                    "{} draws neighbors by the weights of edges, and {} takes all of them alike: leave the "
+                    "option out",
+                    who, option);
+}
+
 Status CheckRoadOfTypes(const NodeArguments& arguments) {
   if (arguments.road.spec.relation_fanouts.empty()) return Status::Ok();
   const bool live = arguments.given_road.value_or(RoadKind::kLive) == RoadKind::kLive;

@@ -156,7 +156,7 @@ TEST_F(RelationsCliTest, EveryRoadTrainsThem) {
     return Summary(arguments + " --epochs 1 --dropout 0").value("loss", -1.0);
   };
   Expect0("layout build related ids --edge-ids --fanout 6,4 --batch-size 50 --seed 3 --cache 25%");
-  EXPECT_EQ(RunJson("layout list related --json")["layouts"][0]["edge_ids"], true);
+  EXPECT_EQ(RunJson("layout list related --json")[0]["edge_ids"], true);
   const double live = loss("related --model rgcn --road live");
   EXPECT_GT(live, 0);
   for (const char* const road :

@@ -6,7 +6,8 @@
 //             for. A checkpoint is both tables and the state of the training
 //             (quarry/storage/training_state.h) in one commit
 //   in state  the vectors are in memory, and a checkpoint is a state that has them too, wherever states are
-//             kept: by a server, say, whose tables are everybody's
+//             kept: by a server, say, whose tables are everybody's. Where features take the place of the nodes'
+//             vectors, that is what the encoder and relations have learned
 //
 // A stored run may be *partitioned*: the vectors swap through memory part by part
 // (quarry/pipeline/partitioned_road.h), and a checkpoint ends each epoch.
@@ -100,7 +101,7 @@ struct LinkRunStats {
 
 class LinkRun {
  public:
-  // Opens a stored run: opens its tables, or makes them. `data` and `train` are those of TrainLinks. Their
+  // Opens a stored run, of learned vectors: opens its tables, or makes them. `data` and `train` are those of TrainLinks. Their
   // pools take what the budget has left beside what TrainLinks will reserve: the relations first, then the
   // nodes. kUsage for a name with anything but letters, digits, - and _, and for options that differ from the
   // checkpoint's, which it names with both values; kInvalidArgument for a checkpoint of another training;
@@ -108,7 +109,8 @@ class LinkRun {
   static Result<std::unique_ptr<LinkRun>> Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options);
   // Opens a run in state. Holds the vectors, and reserves what a checkpoint takes while it is made. Returns
-  // the same errors and those of the states; kInvalidArgument also for a run whose vectors are stored.
+  // the same errors and those of the states; kInvalidArgument also for a run whose vectors are stored. Features are
+  // those of `data`, which outlives it.
   static Result<std::unique_ptr<LinkRun>> OpenInState(TrainingStates& states, MemoryBudget& budget,
                                                       const LinkData& data, const LinkTrainOptions& train,
                                                       const LinkRunOptions& options);
