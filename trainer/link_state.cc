@@ -169,7 +169,7 @@ Status TakeRows(int64_t timestamp_max, StateReader& reader, EmbeddingTable& tabl
   });
 }
 
-uint64_t StateBytes(const LinkState& state, std::span<EmbeddingTable* const> tables, bool in_state) {
+uint64_t BytesOfState(const LinkState& state, std::span<EmbeddingTable* const> tables, bool in_state) {
   uint64_t bytes = (in_state ? kVectorsBytes : kPlaceBytes) + state.task_state.size();
   for (const EmbeddingTable* table : tables) bytes += TableStateBytes(table->spec());
   return bytes;
@@ -241,7 +241,7 @@ std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const L
 
 Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
                                                std::span<EmbeddingTable* const> tables, bool in_state) {
-  StateWriter writer(StateBytes(state, tables, in_state));
+  StateWriter writer(BytesOfState(state, tables, in_state));
   QUARRY_RETURN_IF_ERROR(PutState(state, tables, in_state, writer));
   return writer.Take();
 }
@@ -249,7 +249,7 @@ Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
 Result<std::vector<std::byte>> EncodeLinkRun(const LinkState& state, std::span<EmbeddingTable* const> tables,
                                              bool in_state, const LinkEvaluation& valid,
                                              std::span<const std::byte> best) {
-  const uint64_t last_bytes = StateBytes(state, tables, in_state);
+  const uint64_t last_bytes = BytesOfState(state, tables, in_state);
   StateWriter writer(kBestBytes + last_bytes + best.size());
   writer.Put(kLinkTask);
   writer.Put(kBestVersion);

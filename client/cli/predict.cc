@@ -89,6 +89,7 @@ class Prediction {
     } else {
       QUARRY_RETURN_IF_ERROR(CheckMemory(shape.feature_dim));
       QUARRY_RETURN_IF_ERROR(OpenRoad());
+      QUARRY_RETURN_IF_ERROR(CheckEdgesStayed(*store_, arguments_.path, manifest_, spec_, trained_.train));
     }
     QUARRY_TRY(std::vector<NodeId> nodes, Nodes());
     QUARRY_RETURN_IF_ERROR(WriteIds(nodes));

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "opened_store.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/client/store.h"
@@ -124,7 +123,8 @@ class ServerSource final : public TrainingSource {
       QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
       QUARRY_RETURN_IF_ERROR(arguments_.newest ? OpenNewest(open.road) : OpenStream(open.road));
     }
-    QUARRY_RETURN_IF_ERROR(Agree(trainers(), first_ ? CheckEdgesStayed() : Status::Ok()));
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), CheckEdgesStayed(*opened_.store, address_, opened_.manifest,
+                                                              arguments_.road.spec, arguments_.train)));
     open.setup.remote = true;
     open.setup.trainers = size_;
     open.setup.memory_budget_bytes = opened_.memory_bytes;
@@ -212,23 +212,6 @@ class ServerSource final : public TrainingSource {
     QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, kinds));
     train.inputs.kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds));
     return Status::Ok();
-  }
-
-  // Edge ids are of the road's snapshot, and relations of edges as they were before it and after.
-  Status CheckEdgesStayed() {
-    if (arguments_.train.inputs.kinds == nullptr) return Status::Ok();
-    QUARRY_TRY(const Manifest now, ManifestOf(*opened_.store, address_));
-    const std::string& name = arguments_.road.spec.topology;
-    const TopologyRecord* const before = opened_.manifest.FindTopology(name);
-    const TopologyRecord* const after = now.FindTopology(name);
-    if (after != nullptr && after->timestamp() == before->timestamp() &&
-        after->edge_count == before->edge_count) {
-      return Status::Ok();
-    }
-    return MakeStatus(Code::kInvalidArgument,
-                      "edges of topology \"{}\" came or went while their relations were read: start the "
-                      "training again",
-                      name);
   }
 
   Status CheckMemory(const TrainingRoad& open) const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "opened_store.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
@@ -89,6 +90,21 @@ Status TakeKindsOf(client::Store& store, const Manifest& manifest, const RoadSpe
   }
   train.inputs.kinds = std::move(kinds);
   return Status::Ok();
+}
+
+Status CheckEdgesStayed(client::Store& store, const std::string& address, const Manifest& manifest,
+                        const RoadSpec& road, const TrainOptions& train) {
+  if (train.inputs.kinds == nullptr) return Status::Ok();
+  QUARRY_TRY(const Manifest now, ManifestOf(store, address));
+  const TopologyRecord* const before = manifest.FindTopology(road.topology);
+  const TopologyRecord* const after = now.FindTopology(road.topology);
+  if (after != nullptr && after->timestamp() == before->timestamp() &&
+      after->edge_count == before->edge_count) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kInvalidArgument,
+                    "{}: edges of topology \"{}\" came or went while their relations were read: start again",
+                    address, road.topology);
 }
 
 Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train) {

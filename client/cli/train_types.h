@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "quarry/client/store.h"
@@ -28,5 +29,9 @@ Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train);
 // trainer's. kOutOfBudget where the machine or cgroup has not as much, or the server, which reads all edges for it;
 // kInvalidArgument where edges came or went since.
 Status TakeKindsOf(client::Store& store, const Manifest& manifest, const RoadSpec& road, TrainOptions& train);
+// Once the road is open, whose edge ids are those of its snapshot: kInvalidArgument where edges came or went since the manifest,
+// so that the relations may be other edges'. For models that took them.
+Status CheckEdgesStayed(client::Store& store, const std::string& address, const Manifest& manifest,
+                        const RoadSpec& road, const TrainOptions& train);
 
 }  // namespace quarry::cli
