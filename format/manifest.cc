@@ -78,7 +78,7 @@ Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
   if (embedding.row_count == 0) fault = "has no rows";
   if (embedding.dim == 0) fault = "has rows of no elements";
   if (!std::isfinite(embedding.init_scale)) fault = "has initial values without a scale";
-  if (kept != (embedding.kept_map_generation > 0) || (!kept && embedding.kept_timestamp != -1))
+  if (kept != (embedding.kept_map_generation > 0) || (!kept && embedding.kept_timestamp != 0))
     fault = "keeps a map without a generation, or a checkpoint without a map";
   if (kept && (embedding.kept_timestamp < -1 || embedding.kept_timestamp > embedding.timestamp ||
                embedding.kept_map_generation > embedding.map_generation))

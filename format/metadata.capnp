@@ -145,7 +145,7 @@ struct EmbeddingRecord {
   createdUtc @15 :Text;
   keptMapFile @16 :Text;          # of an earlier checkpoint that stays; "" = none
   keptMapGeneration @17 :UInt64;  # 0 = none
-  keptTimestamp @18 :Int64 = -1;  # of that checkpoint; -1 = none
+  keptTimestamp @18 :Int64;       # of that checkpoint; 0 where there is none
 }
 
 struct TrainingRecord {

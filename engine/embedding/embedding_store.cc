@@ -213,7 +213,7 @@ Status StoredEmbeddings::WriteMap(int64_t timestamp, KeptMap kept) {
   const bool as_before = kept == KeptMap::kAsBefore, this_one = kept == KeptMap::kThis;
   next_.kept_map_file = as_before ? record_.kept_map_file : this_one ? next_.map_file : std::string();
   next_.kept_map_generation = as_before ? record_.kept_map_generation : this_one ? next_.map_generation : 0;
-  next_.kept_timestamp = as_before ? record_.kept_timestamp : this_one ? timestamp : kNeverWritten;
+  next_.kept_timestamp = as_before ? record_.kept_timestamp : this_one ? timestamp : 0;
   return file_->WriteMap(store_.path() + "/" + next_.map_file, next_.map_generation);
 }
 
@@ -273,7 +273,7 @@ Status ReturnToKept(Store& store, std::span<const std::string> names,
       if (record->kept_map_file != record->map_file) gone.push_back(record->map_file);
       record->map_file = std::exchange(record->kept_map_file, {});
       record->map_generation = std::exchange(record->kept_map_generation, 0);
-      record->timestamp = std::exchange(record->kept_timestamp, -1);
+      record->timestamp = std::exchange(record->kept_timestamp, 0);
     }
     return also ? also(manifest) : Status::Ok();
   };

@@ -30,7 +30,8 @@ LayoutRecord ExampleLayout() {
                    .replace = true,
                    .sampler = SamplerKind::kLabor,
                    .batch_dependency = 64,
-                   .weighted = true},
+                   .weighted = true,
+                   .edge_ids = true},
           .table_generation = 2,
           .topology_generation = 3,
           .timestamp = 4,
@@ -92,9 +93,6 @@ void ExpectExampleEmbedding(const EmbeddingRecord& embedding) {
   EXPECT_EQ(embedding.init_scale, 0.25F);
   EXPECT_EQ(embedding.seed, 0xabcdef0123456789);
   EXPECT_EQ(embedding.timestamp, 1234567890123);
-  EXPECT_EQ(embedding.kept_map_file, "embeddings/nodes-2-4.qem");
-  EXPECT_EQ(embedding.kept_map_generation, 4u);
-  EXPECT_EQ(embedding.kept_timestamp, 1234567890);
   EXPECT_EQ(embedding.created_utc, "2025-01-02T03:04:08Z");
 }
 
@@ -266,6 +264,7 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->spec.sampler, SamplerKind::kLabor);
   EXPECT_EQ(layout->spec.batch_dependency, 64u);
   EXPECT_TRUE(layout->spec.weighted);
+  EXPECT_TRUE(layout->spec.edge_ids);
   EXPECT_EQ(layout->epochs, 5u);
   EXPECT_EQ(layout->batch_count, 600u);
   EXPECT_EQ(layout->cache_rows, 123456u);
@@ -292,6 +291,9 @@ TEST(ManifestTest, EveryFieldOfAnEmbeddingIsCarried) {
   const EmbeddingRecord* embedding = out.FindEmbedding("nodes");
   ASSERT_NE(embedding, nullptr);
   ExpectExampleEmbedding(*embedding);
+  EXPECT_EQ(embedding->kept_map_file, "embeddings/nodes-2-4.qem");
+  EXPECT_EQ(embedding->kept_map_generation, 4u);
+  EXPECT_EQ(embedding->kept_timestamp, 1234567890);
 }
 
 TEST(ManifestTest, EveryFieldOfATrainingIsCarried) {
@@ -399,6 +401,9 @@ TEST(ManifestTest, AnOldEmbeddingDecodes) {
   const Manifest manifest = DecodeManifest(FromHex(kOld), "catalog").value();
   ASSERT_EQ(manifest.embeddings.size(), 1u);
   ExpectExampleEmbedding(manifest.embeddings[0]);
+  EXPECT_EQ(manifest.embeddings[0].kept_map_file, "");
+  EXPECT_EQ(manifest.embeddings[0].kept_map_generation, 0u);
+  EXPECT_EQ(manifest.embeddings[0].kept_timestamp, 0);
   EXPECT_TRUE(manifest.trainings.empty());
 }
 
@@ -501,7 +506,7 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
   EXPECT_THAT(message([](auto& e) { e.kept_map_generation = 10; }), HasSubstr("not an earlier one"));
   EXPECT_THAT(message([](auto& e) { e.kept_timestamp = e.timestamp + 1; }), HasSubstr("not an earlier one"));
   const auto keeps_none = [](auto& e) {
-    e.kept_map_file = "", e.kept_map_generation = 0, e.kept_timestamp = -1;
+    e.kept_map_file = "", e.kept_map_generation = 0, e.kept_timestamp = 0;
   };
   EXPECT_OK(status(keeps_none));
   const auto new_type = [](auto& e) { e.element_type = static_cast<ElementType>(99); };

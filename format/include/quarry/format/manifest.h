@@ -120,7 +120,7 @@ struct EmbeddingRecord {
 
   std::string kept_map_file;  // as map_file, and it may be the same; empty where none is kept
   uint64_t kept_map_generation = 0;
-  int64_t kept_timestamp = -1;
+  int64_t kept_timestamp = 0;  // of that checkpoint; 0 where none is kept
 
   std::vector<std::string> files() const;  // each once
 };
