@@ -130,10 +130,11 @@ Status LayoutBuilder::Plan() {
                            .cyclic = spec_.cyclic,
                            .row_bytes = stride};
   if (degrees_ != nullptr) options.degrees = *degrees_;
-  QUARRY_TRY(reservation_, budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) +
-                                               trace_->resident_bytes() +
-                                               LayoutEncoder::MemoryBytes(node_count, report_.trace),
-                                           "planning a layout"));
+  QUARRY_TRY(
+      reservation_,
+      budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) + trace_->resident_bytes() +
+                          LayoutEncoder::MemoryBytes(node_count, report_.trace, spec_.road.edge_ids),
+                      "planning a layout"));
   std::unique_ptr<NextUses> next_uses;
   for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp"}) {
     QUARRY_RETURN_IF_ERROR(Remove(file));

@@ -43,12 +43,12 @@ Result<std::unique_ptr<LayoutEncoder>> LayoutEncoder::Make(IoBackend& backend, c
   return encoder;
 }
 
-uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace) {
+uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace, bool edge_ids) {
   constexpr uint64_t kBytesPerNode = 60;  // positions, pairs with scratch, slots, ids, encoded
-  constexpr uint64_t kBytesPerEdge = 32;  // 16 of them where batches say which edges they have
+  constexpr uint64_t kBytesPerEdge = 16, kBytesPerEdgeId = 16;
   // Places by node, and the counts with which segments are built (segments.h).
   return 2 * node_count * sizeof(uint32_t) + trace.batch_nodes_max * kBytesPerNode +
-         trace.batch_edges_max * kBytesPerEdge + 32 * kMiB;
+         trace.batch_edges_max * (kBytesPerEdge + (edge_ids ? kBytesPerEdgeId : 0)) + 32 * kMiB;
 }
 
 void LayoutEncoder::ReleaseWork() {
