@@ -201,15 +201,10 @@ TEST_F(RelationsCliTest, ARunGoesOnAndItsWeightsBeginAnother) {
 
 TEST_F(RelationsCliTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(Refused("db --model rgcn", 1), HasSubstr("import a file of edges for each relation"));
-  for (const char* const road : {"--plan", "--layout absent", "--road fresh"}) {
+  for (const char* const road : {"--plan", "--road fresh"}) {
     EXPECT_THAT(Refused(std::string("typed --model rgat ") + road, 2), HasSubstr("draws by types of edges"));
   }
-  for (const char* const db : {"related", "typed"}) {
-    EXPECT_THAT(Refused(std::string(db) + " --model rgcn --road partitioned", 2),
-                HasSubstr("take another road"));
-  }
-  Expect0("layout build related plain --fanout 5,5 --batch-size 1024 --cache 25%");
-  EXPECT_THAT(Refused("related --model rgcn --layout plain", 1), HasSubstr("build it with --edge-ids"));
+  EXPECT_THAT(Refused("related --model rgcn --road partitioned", 2), HasSubstr("take another road"));
   EXPECT_THAT(Refused("typed --model rgcn --explain", 2), HasSubstr("a graph with types goes one"));
   EXPECT_THAT(Refused("typed --model rgcn --sampler labor", 1), HasSubstr("drawn uniformly along 'in'"));
   Summary("typed --model rgcn --run kept --epochs 1");

@@ -226,8 +226,8 @@ TEST_F(EmbeddingStoreTest, TheKeptCheckpointIsThereToReturnToHoweverLongTraining
     }
     EXPECT_THAT(FilesIn(path_ + "/embeddings"), IsEmpty());
   }
-  EXPECT_GT(returns, 5);
-  EXPECT_GT(files_beside, 10);
+  EXPECT_GT(returns, 2);
+  EXPECT_GT(files_beside, 5);
 }
 
 TEST_F(EmbeddingStoreTest, ACheckpointThatIsRefusedLeavesTheOneBefore) {
