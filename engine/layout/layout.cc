@@ -25,6 +25,18 @@ uint64_t HashSeeds(std::span<const NodeId> seeds) {
   return hash;
 }
 
+namespace {
+
+// Table and topology are those that it was built from, or of later generations.
+bool HasFilesOf(const Manifest& manifest, const LayoutRecord& record) {
+  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
+  return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
+         topology->generation >= record.topology_generation;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const LayoutRecord* record = manifest->FindLayout(name);
@@ -39,7 +51,7 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const LayoutRecord* const record = &named;
   const std::string& name = record->name;
-  if (!IsServable(*manifest, *record)) {
+  if (!HasFilesOf(*manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
         "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
@@ -185,10 +197,8 @@ bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
 }
 
 bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
-  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
-  const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
-  return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
-         topology->generation >= record.topology_generation;
+  return HasFilesOf(manifest, record) &&
+         (!record.spec.edge_ids || HasEdgesOf(*manifest.FindTopology(record.spec.topology), record));
 }
 
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {

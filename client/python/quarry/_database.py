@@ -732,15 +732,17 @@ class Database:
         sampler: str = "neighbor",
         batch_dependency: int = 0,
         weighted: bool = False,
+        edge_ids: bool = False,
         threads: int = 0,
         resume: bool = False,
         progress: ProgressCallable | bool | None = None,
     ) -> dict[str, float]:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
-        use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
+        use, for `db.stream(layout=name)`. `edge_ids`: batches say which edges they have, until edges come or go. Gives a
+        report. Not while a stream is open."""
         self._check_rows("a layout", "feature")
         feature_bytes = self._feature_bytes("feature")
-        live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted)
+        live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted, edge_ids=edge_ids)
         return run_with_progress(
             lambda told: _quarry.build_layout(
                 self._store, name, live, epochs, policy, seed_order, size(disk, feature_bytes, "disk"), threads, resume, told

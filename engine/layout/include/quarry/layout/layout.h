@@ -181,7 +181,8 @@ bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record);
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 
 // True when the layout can still be served: topology and table are the same or later generations. Changed rows are then
-// read from the table; the batches have the edges that there were when they were planned.
+// read from the table; the batches have the edges that there were when they were planned, and where they say which these are,
+// there must be no others.
 bool IsServable(const Manifest& manifest, const LayoutRecord& record);
 
 // True when `record` is what building `spec` would give, from the data as they are.
