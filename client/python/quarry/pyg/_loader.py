@@ -53,7 +53,7 @@ class Loader:
                    neighbors are drawn among them. For splits alone; an epoch has as many batches as its parts make
     edge_attrs     arrays or tensors by edge id, an edge's column in db.edges(), of which each batch has the rows of its
                    edges: {"edge_attr": array}; memory-mapped ones stay on disk. `db.edge_ids(edge_index)` brings what lies
-                   beside an edge_index into that order. Not from a plan. With types, by type of edges, each in the order that
+                   beside an edge_index into that order. With types, by type of edges, each in the order that
                    its edges have in db.edges(): {("author", "writes", "paper"): {"edge_attr": array}}
     adj_t          batches have adj_t in the place of edge_index: torch.sparse_csr, [nodes, nodes], by target
     drop_last      leaves batches with fewer than batch_size seeds out of an epoch: its last one, and of parts any
