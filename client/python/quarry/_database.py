@@ -504,7 +504,7 @@ class Database:
         that was planned by a few of them does not do is refused (`OutOfBudget`).
 
         `cache`: rows that stay in memory, as bytes or a share of the features ('10%'). `edge_ids`: batches say
-        which edges were drawn, along "in" and of sampled batches; what is packed has none (`Unsupported`).
+        which edges were drawn, along "in"; a layout has them that was made with them (else `Unsupported`).
         `sampler`: "neighbor" draws of each node by itself, "labor" the same neighbors for the nodes of a hop where
         it can, so that batches have fewer nodes; its `batch_dependency` is for how many batches a node is drawn
         alike. `weighted`: with probability proportional to the weights of edges. `table`: of the rows that batches have;
