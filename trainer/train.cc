@@ -362,7 +362,7 @@ class Trainer {
     return Status::Ok();
   }
 
-  // Of all nodes, which pass by in their order, those of the split are scored.
+  // Scores the nodes of the split, as all nodes pass by in their order.
   Result<std::optional<Evaluation>> EvaluateGraph(Split split, std::string_view phase, StreamStats& stats) {
     std::vector<NodeId> nodes = road_.SplitNodes(split);
     std::ranges::sort(nodes);

@@ -58,7 +58,7 @@ struct World {
     data.train.resize(edges->size());
     edges->Read(0, data.train);
     data.test.assign(data.train.begin(), data.train.begin() + 100);
-    // Of edges that there are not, the MRR is a matter of luck: the best epoch is not the last one.
+    // Edges that there are not have an MRR by luck, so that the best epoch is not the last one.
     for (size_t i = 100; i < 150; i++) {
       data.valid.push_back({data.train[i].tail, data.train[i].relation, data.train[i - 50].head});
     }
