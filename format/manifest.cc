@@ -63,6 +63,8 @@ Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
   QUARRY_RETURN_IF_ERROR(CheckFile(embedding.file, path));
   const bool checkpointed = !embedding.map_file.empty();
   if (checkpointed) QUARRY_RETURN_IF_ERROR(CheckFile(embedding.map_file, path));
+  const bool kept = !embedding.kept_map_file.empty();
+  if (kept) QUARRY_RETURN_IF_ERROR(CheckFile(embedding.kept_map_file, path));
   if (!IsElementType(static_cast<uint8_t>(embedding.element_type))) {
     return MakeStatus(Code::kUnsupported,
                       "{}: embedding table \"{}\" has element type {}, which this Quarry does not know", path,
@@ -76,6 +78,11 @@ Status CheckEmbedding(const EmbeddingRecord& embedding, std::string_view path) {
   if (embedding.row_count == 0) fault = "has no rows";
   if (embedding.dim == 0) fault = "has rows of no elements";
   if (!std::isfinite(embedding.init_scale)) fault = "has initial values without a scale";
+  if (kept != (embedding.kept_map_generation > 0) || (!kept && embedding.kept_timestamp != 0))
+    fault = "keeps a map without a generation, or a checkpoint without a map";
+  if (kept && (embedding.kept_timestamp < -1 || embedding.kept_timestamp > embedding.timestamp ||
+               embedding.kept_map_generation > embedding.map_generation))
+    fault = "keeps a checkpoint that is not an earlier one";
   if (embedding.timestamp < -1) fault = "has a checkpoint with a negative timestamp";
   if (!checkpointed && embedding.timestamp != -1) fault = "has a checkpoint without a map";
   if (checkpointed != (embedding.map_generation > 0))
@@ -242,6 +249,13 @@ uint64_t LayoutRecord::total_bytes() const {
 const TableRecord* Manifest::FindTable(std::string_view name) const { return Find(tables, name); }
 const TopologyRecord* Manifest::FindTopology(std::string_view name) const { return Find(topologies, name); }
 const LayoutRecord* Manifest::FindLayout(std::string_view name) const { return Find(layouts, name); }
+std::vector<std::string> EmbeddingRecord::files() const {
+  std::vector<std::string> files{file};
+  if (!map_file.empty()) files.push_back(map_file);
+  if (!kept_map_file.empty() && kept_map_file != map_file) files.push_back(kept_map_file);
+  return files;
+}
+
 const EmbeddingRecord* Manifest::FindEmbedding(std::string_view name) const { return Find(embeddings, name); }
 const TrainingRecord* Manifest::FindTraining(std::string_view name) const { return Find(trainings, name); }
 

@@ -123,6 +123,7 @@ struct LayoutRecord {
   ranks @42 :UInt32;               # 0 = all batches are one trainer's
   rankPartitioning @43 :Text;      # what training nodes were divided by; empty = batch by batch
   relationFanouts @44 :List(UInt32);
+  edgeIds @45 :Bool;               # blocks say which edges they have
 }
 
 struct EmbeddingRecord {
@@ -142,6 +143,9 @@ struct EmbeddingRecord {
   seed @13 :UInt64;
   timestamp @14 :Int64;      # of the last checkpoint; -1 = never
   createdUtc @15 :Text;
+  keptMapFile @16 :Text;          # of an earlier checkpoint that stays; "" = none
+  keptMapGeneration @17 :UInt64;  # 0 = none
+  keptTimestamp @18 :Int64;       # of that checkpoint; 0 where there is none
 }
 
 struct TrainingRecord {

@@ -28,12 +28,10 @@ constexpr Exception kExceptions[] = {
     {"LayoutRecord.spec", kAmongFields},
     {"LayoutRecord.spec.feature_table", "table"},
     {"LayoutRecord.spec.cache_bytes", kNone},  // follows from cache_rows
-    {"LayoutRecord.spec.edge_ids", kNone},     // a layout keeps none
     {"LayoutRecord.share", kAmongFields},
     {"LayoutInfo.spec", kAmongFields},
     {"LayoutInfo.spec.feature_table", "table"},
     {"LayoutInfo.spec.cache_bytes", kNone},
-    {"LayoutInfo.spec.edge_ids", kNone},
     {"CreateEmbeddings.spec", kAmongFields},
     {"RoadSpec.seed_order", kNone},  // only what is planned has one:
     {"SuperbatchSpec.live.seed_order", "seedOrder"},

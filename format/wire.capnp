@@ -496,6 +496,7 @@ struct LayoutInfo {
   batchDependency @18 :UInt32;
   weighted @19 :Bool;
   relationFanouts @20 :List(UInt32);
+  edgeIds @21 :Bool;
 }
 
 struct EmbeddingInfo {

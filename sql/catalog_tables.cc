@@ -101,6 +101,9 @@ std::vector<NamedFile> FilesIn(const Manifest& manifest) {
     files.push_back({table.file, "embeddings", table.name, table.generation, Damage::Kind::kEmbedding});
     if (table.map_file.empty()) continue;
     files.push_back({table.map_file, "page map", table.name, table.map_generation, Damage::Kind::kEmbedding});
+    if (table.kept_map_file.empty() || table.kept_map_file == table.map_file) continue;
+    files.push_back(
+        {table.kept_map_file, "page map", table.name, table.kept_map_generation, Damage::Kind::kEmbedding});
   }
   for (const TrainingRecord& run : manifest.trainings) {
     files.push_back({run.file, "training", run.name, run.generation, Damage::Kind::kTraining});

@@ -46,6 +46,12 @@ Status FixedRows::Write(const RowBlock& block) {
   return Status::Ok();
 }
 
+Status CheckFeatures(const LinkData& data, const LinkTrainOptions& options) {
+  if (data.features.size() == data.node_count * options.feature_dim) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument, "{} nodes have {} numbers as features, and not {} each",
+                    data.node_count, data.features.size(), options.feature_dim);
+}
+
 Status LoadFeatures(const LinkFeatures& source, const LinkTrainOptions& options, MemoryBudget& budget,
                     LinkData& data) {
   QUARRY_TRY(data.features_reserved,

@@ -9,6 +9,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/embedding/embedding_table.h"
+#include "quarry/trainer/link_train.h"
 
 namespace quarry {
 
@@ -29,5 +30,8 @@ class FixedRows final : public EmbeddingTable {
   const std::span<const float> rows_;
   std::vector<std::atomic<int64_t>> timestamps_;  // by row
 };
+
+// kInvalidArgument for data that has not `feature_dim` numbers for each node.
+Status CheckFeatures(const LinkData& data, const LinkTrainOptions& options);
 
 }  // namespace quarry

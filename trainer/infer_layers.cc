@@ -223,6 +223,18 @@ class GraphInference {
     return Status::Ok();
   }
 
+  // Plans every layer as it would be run.
+  Status Check() const {
+    uint64_t block_rows = rows_->block_rows();
+    for (uint32_t l = 0; l < layer_count_; l++) {
+      GraphLayer layer = layers_.ForGraph(l, GraphOrder::kLeastState);
+      const RangeEdges edges(source_.store.backend(), *topology_, source_.direction, block_rows);
+      QUARRY_RETURN_IF_ERROR(PlanLayer(layer, l, block_rows, edges).status());
+      block_rows = ScratchRows::BlockRows(layer.out(), source_.block_bytes);
+    }
+    return Status::Ok();
+  }
+
   Result<GraphPass> Run(const NodeRowSink& sink,
                         const std::function<Status(uint64_t done, uint64_t total)>& progress) {
     const uint64_t total = topology_->node_count() * layer_count_;
@@ -241,9 +253,9 @@ class GraphInference {
   }
 
   // What a layer holds beside its ranges.
-  uint64_t FixedBytes(const GraphLayer& layer, uint32_t l) const {
+  uint64_t FixedBytes(const GraphLayer& layer, uint32_t l, uint64_t block_rows) const {
     const uint64_t nodes = topology_->node_count();
-    const uint64_t block = std::min(rows_->block_rows(), nodes);
+    const uint64_t block = std::min(block_rows, nodes);
     const uint64_t tile = LayerRun::OutputRows(layer.out(), nodes);
     const GraphForm& form = layer.form();
     uint64_t bytes = block * (layer.in() + (form.raw ? 0 : form.message)) * sizeof(float);
@@ -253,16 +265,31 @@ class GraphInference {
     return l + 1 < layer_count_ ? bytes + ScratchBytes(layer.out()) : bytes;
   }
 
+  // The ranges of a layer, and the memory that it runs in.
+  struct PlannedLayer {
+    MemoryBudget::Reservation fixed, ranges;
+    RangePlan plan;
+  };
+  Result<PlannedLayer> PlanLayer(const GraphLayer& layer, uint32_t l, uint64_t block_rows,
+                                 const RangeEdges& edges) const {
+    PlannedLayer planned;
+    QUARRY_TRY(planned.fixed,
+               source_.budget.Reserve(FixedBytes(layer, l, block_rows), "a block of a layer's rows"));
+    QUARRY_TRY(planned.plan,
+               RangePlan::Make(layer.form(), edges, topology_->node_count(), block_rows, sample_,
+                               std::min(source_.range_bytes_max, source_.budget.available_bytes())));
+    QUARRY_TRY(planned.ranges,
+               source_.budget.Reserve(planned.plan.bytes, "states of nodes, and their edges"));
+    return planned;
+  }
+
   Status RunLayer(uint32_t l, const NodeRowSink& sink, const NodeProgress& progress) {
     const uint64_t nodes = topology_->node_count();
     IoBackend& backend = source_.store.backend();
     GraphLayer layer = layers_.ForGraph(l, GraphOrder::kLeastState);
-    QUARRY_TRY(const auto fixed, source_.budget.Reserve(FixedBytes(layer, l), "a block of a layer's rows"));
     RangeEdges edges(backend, *topology_, source_.direction, rows_->block_rows());
-    QUARRY_TRY(const RangePlan plan,
-               RangePlan::Make(layer.form(), edges, nodes, rows_->block_rows(), sample_,
-                               std::min(source_.range_bytes_max, source_.budget.available_bytes())));
-    QUARRY_TRY(const auto ranges, source_.budget.Reserve(plan.bytes, "states of nodes, and their edges"));
+    QUARRY_TRY(const PlannedLayer planned, PlanLayer(layer, l, rows_->block_rows(), edges));
+    const RangePlan& plan = planned.plan;
     std::unique_ptr<ScratchRows> next;
     if (l + 1 < layer_count_) {
       QUARRY_TRY(next, ScratchRows::Make(backend, folder_, nodes, layer.out(), source_.block_bytes));
@@ -314,6 +341,13 @@ Result<GraphPass> InferLayers(GnnLayers& layers, uint32_t layer_count, const Gra
   GraphInference inference(layers, layer_count, source, norm);
   QUARRY_RETURN_IF_ERROR(inference.Open());
   return inference.Run(sink, progress);
+}
+
+Status CheckInferLayers(GnnLayers& layers, uint32_t layer_count, const GraphSource& source, RowNorm norm) {
+  QUARRY_RETURN_IF_ERROR(layers.CheckGraph());
+  GraphInference inference(layers, layer_count, source, norm);
+  QUARRY_RETURN_IF_ERROR(inference.Open());
+  return inference.Check();
 }
 
 }  // namespace quarry

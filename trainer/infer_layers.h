@@ -23,5 +23,7 @@ using NodeRowSink = std::function<Status(NodeId first, std::span<const float> ro
 Result<GraphPass> InferLayers(GnnLayers& layers, uint32_t layer_count, const GraphSource& source,
                               RowNorm norm, const NodeRowSink& sink,
                               const std::function<Status(uint64_t done, uint64_t total)>& progress);
+// Refuses what InferLayers would refuse before it reads rows, kOutOfBudget among it. Reads a sample of the edges.
+Status CheckInferLayers(GnnLayers& layers, uint32_t layer_count, const GraphSource& source, RowNorm norm);
 
 }  // namespace quarry

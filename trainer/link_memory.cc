@@ -38,7 +38,7 @@ uint64_t CacheBytes(const LinkTrainOptions& options, const EmbeddingSpec& spec, 
 // As BufferPool counts it, or a little more: frames and copies of them that are being written, what is known
 // of each, and of each page of the file, and a piece of its map.
 uint64_t PooledBytes(uint64_t page_bytes, uint64_t pages, uint64_t frames) {
-  constexpr uint64_t kPoolOverhead = 128 * kKiB, kFrameOverhead = 256, kPageOverhead = 68;
+  constexpr uint64_t kPoolOverhead = 128 * kKiB, kFrameOverhead = 256, kPageOverhead = 80;
   constexpr uint64_t kWriteBuffers = 64;
   return kPoolOverhead + pages * kPageOverhead + frames * kFrameOverhead +
          IoBuffer::MappedBytes(frames * page_bytes) +
@@ -171,9 +171,8 @@ uint64_t LinkMemoryBytes(const Manifest& manifest, const LinkTrainOptions& optio
     if (record != nullptr) read_bytes = std::max(read_bytes, EdgeList::Bytes(*record));
   }
   uint64_t table_bytes = LinkTableBytes(options, counts);
-  if (tables == LinkTables::kMemory) {
-    table_bytes += LinkCopyBytes(options, counts) + LinkFeatureBytes(options, counts.nodes);
-  }
+  if (tables != LinkTables::kStored) table_bytes += LinkFeatureBytes(options, counts.nodes);
+  if (tables == LinkTables::kMemory) table_bytes += LinkCopyBytes(options, counts);
   if (tables == LinkTables::kInState) table_bytes += LinkCheckpointBytes(options, counts);
   if (tables == LinkTables::kStored) {
     table_bytes = StoredPoolBytes(NodeTableSpec(options, counts.nodes), options.workers).least;

@@ -14,19 +14,18 @@ uint64_t LinkRun::BatchesToCheckpoint(uint64_t batches) const {
 
 Status LinkRun::Checkpoint(LinkState state) {
   const double start = MonotonicSeconds();
-  QUARRY_RETURN_IF_ERROR(Save(state));
+  QUARRY_RETURN_IF_ERROR(Save(state, best_ ? &*best_ : nullptr));
   last_ = std::move(state);
   stats_.checkpoints++;
   stats_.checkpoint_seconds += MonotonicSeconds() - start;
   return Status::Ok();
 }
 
-Status LinkRun::MarkEnded(uint32_t validations) {
-  LinkState state = last_;
-  state.place.validations_behind = validations;
-  QUARRY_RETURN_IF_ERROR(Save(state));
-  last_ = std::move(state);
-  return Status::Ok();
+Status LinkRun::CheckpointBest(LinkState state, const LinkEvaluation& valid) {
+  std::optional<LinkBest> before = std::exchange(best_, LinkBest{.state = state, .valid = valid});
+  const Status status = Checkpoint(std::move(state));
+  if (!status.ok()) best_ = std::move(before);
+  return status;
 }
 
 Status LinkRun::Explain(const Status& cancelled) const {

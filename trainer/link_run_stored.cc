@@ -18,7 +18,7 @@ namespace quarry {
 namespace {
 
 // What a page file knows of a page, with its slots; and a piece of its map.
-constexpr uint64_t kPageMapBytes = 68, kMapBytes = kMiB;
+constexpr uint64_t kPageMapBytes = 80, kMapBytes = kMiB;
 // What the tables of a run may be called.
 constexpr std::string_view kTableEnds[] = {"-nodes", "-parts", "-relations"};
 
@@ -54,8 +54,8 @@ class StoredRun final : public LinkRun {
   // Whoever opens a table removes what a crash leaves there.
   std::string scratch_folder() const override { return store_.path() + "/embeddings"; }
   IoBackend* backend() const override { return &store_.backend(); }
-  Status ReturnToCheckpoint(MemoryBudget& budget, const LinkData& data,
-                            const LinkTrainOptions& train) override;
+  Status ReturnToBest(MemoryBudget& budget, const LinkData& data, const LinkTrainOptions& train,
+                      uint32_t validations) override;
   LinkRunStats stats() const override;
 
  private:
@@ -64,7 +64,8 @@ class StoredRun final : public LinkRun {
     return fmt::format("{}{}", name_, kTableEnds[i == 1 ? 2 : partitioned() ? 1 : 0]);
   }
   Status CheckStart();
-  Status DropTables(bool checkpointed);
+  enum class Drop : uint8_t { kWithoutCheckpoint, kHalfMade, kAll };
+  Status DropTables(Drop which);
   Status MakeTables(std::span<const EmbeddingSpec> specs);
   // Data of one run with its parts, if it has any.
   LinkCounts Counts(const LinkData& data) const {
@@ -76,11 +77,14 @@ class StoredRun final : public LinkRun {
   Status OpenTables(MemoryBudget& budget, uint64_t work_bytes, std::span<const EmbeddingSpec> specs,
                     unsigned workers);
   Status OpenParts(MemoryBudget& budget, uint64_t work_bytes, const LinkTrainOptions& train);
-  Status CheckPlaceOnRoad(uint64_t& epoch_batches) const;
+  Status CheckPlaceOnRoad(const LinkState& state, uint64_t& epoch_batches) const;
+  Status CheckPlaces(uint64_t& epoch_batches) const;
   Status ReadCheckpoint(const TrainingRecord& record, std::span<const EmbeddingSpec> specs,
-                        uint64_t epoch_batches);
+                        uint64_t epoch_batches, bool keeps_best);
+  Status TakeBest(const LinkRunParts& parts, std::span<EmbeddingTable* const> tables);
   Status CheckTables(std::span<const EmbeddingSpec> specs);
-  Status Save(const LinkState& state) override;
+  Status CheckpointTables(int64_t timestamp, const ManifestChange& change, KeptMap kept);
+  Status Save(const LinkState& state, const LinkBest* best) override;
 
   Store& store_;
   const std::string plain_settings_;                       // without the road's
@@ -94,7 +98,7 @@ class StoredRun final : public LinkRun {
 StoredRun::~StoredRun() {
   road_.reset();
   tables_.clear();
-  if (const Status status = DropTables(/*checkpointed=*/false); !status.ok()) {
+  if (const Status status = DropTables(Drop::kWithoutCheckpoint); !status.ok()) {
     LogWarn("{}: tables of run \"{}\" are left behind: {}", store_.path(), name_, status.message());
   }
 }
@@ -111,14 +115,14 @@ Status StoredRun::Start(MemoryBudget& budget, const LinkTrainOptions& train, con
   MemoryBudget::Reservation state_bytes;
   if (record.timestamp == kNeverWritten) {
     if (resumes) {  // its vectors are in its state
-      QUARRY_RETURN_IF_ERROR(DropTables(/*checkpointed=*/false));
+      QUARRY_RETURN_IF_ERROR(DropTables(Drop::kHalfMade));
       QUARRY_TRY(state_bytes, budget.Reserve(record.file_bytes, "the vectors in the state of the run"));
     }
     QUARRY_RETURN_IF_ERROR(MakeTables(specs));
   }
   QUARRY_RETURN_IF_ERROR(OpenAll(budget, train, counts));
-  return resumes ? ReadCheckpoint(record, specs, CeilDiv(counts.train_edges, train.batch_edges))
-                 : Status::Ok();
+  if (!resumes) return Status::Ok();
+  return ReadCheckpoint(record, specs, CeilDiv(counts.train_edges, train.batch_edges), train.patience > 0);
 }
 
 // A checkpoint is removed only when the user says so.
@@ -138,7 +142,7 @@ Status StoredRun::CheckStart() {
                                : CheckSettings(name_, record->settings, settings_);
     case LinkRunOptions::Start::kOverwrite:
       if (record != nullptr) QUARRY_RETURN_IF_ERROR(DropTraining(store_, name_));
-      return DropTables(/*checkpointed=*/true);
+      return DropTables(Drop::kAll);
     case LinkRunOptions::Start::kNew:
       break;
   }
@@ -148,7 +152,7 @@ Status StoredRun::CheckStart() {
     table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table != nullptr && table->timestamp == kNeverWritten) table = nullptr;
   }
-  if (record == nullptr && table == nullptr) return DropTables(/*checkpointed=*/false);
+  if (record == nullptr && table == nullptr) return DropTables(Drop::kWithoutCheckpoint);
   return MakeStatus(Code::kAlreadyExists,
                     "{}: {} \"{}\" has a checkpoint: --resume goes on from that of a run, --overwrite begins "
                     "anew, --run gives this training another name",
@@ -156,12 +160,15 @@ Status StoredRun::CheckStart() {
                     record != nullptr ? record->name : table->name);
 }
 
-// Those without a checkpoint, which crashes leave; or, `checkpointed`, all.
-Status StoredRun::DropTables(bool checkpointed) {
+// Those without a checkpoint, which crashes leave; beside a state with vectors also those that were being made of it, which
+// have the best's alone; or all.
+Status StoredRun::DropTables(Drop which) {
   for (const std::string_view end : kTableEnds) {
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
     const EmbeddingRecord* const table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
-    if (table == nullptr || (table->timestamp != kNeverWritten && !checkpointed)) continue;
+    if (table == nullptr) continue;
+    const bool half_made = which == Drop::kHalfMade && !table->kept_map_file.empty();
+    if (which != Drop::kAll && !half_made && table->timestamp != kNeverWritten) continue;
     QUARRY_RETURN_IF_ERROR(DropEmbeddings(store_, table->name));
   }
   return Status::Ok();
@@ -182,11 +189,25 @@ Status StoredRun::OpenAll(MemoryBudget& budget, const LinkTrainOptions& train, c
   return partitioned() ? OpenParts(budget, work_bytes, train) : Status::Ok();
 }
 
-Status StoredRun::ReturnToCheckpoint(MemoryBudget& budget, const LinkData& data,
-                                     const LinkTrainOptions& train) {
+Status StoredRun::ReturnToBest(MemoryBudget& budget, const LinkData& data, const LinkTrainOptions& train,
+                               uint32_t validations) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < tables_.size(); i++) names.push_back(TableName(i));
   stats_ = stats();  // those of the tables end with them
   road_.reset();
   tables_.clear();
+  last_ = std::move(best_->state);
+  best_.reset();
+  last_.place.validations_behind = validations;
+  QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(last_, {}, /*in_state=*/false));
+  QUARRY_RETURN_IF_ERROR(
+      CheckpointTraining(store_,
+                         {.name = name_,
+                          .settings = settings_,
+                          .config = options_.config,
+                          .timestamp = last_.timestamp,
+                          .state = bytes},
+                         [&](const ManifestChange& change) { return ReturnToKept(store_, names, change); }));
   return OpenAll(budget, train, Counts(data));
 }
 
@@ -236,7 +257,7 @@ Status StoredRun::OpenParts(MemoryBudget& budget, uint64_t work_bytes, const Lin
 // The place of the last checkpoint, after the tables are open as it left them; or with its vectors, which
 // then become those of tables.
 Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const EmbeddingSpec> specs,
-                                 uint64_t epoch_batches) {
+                                 uint64_t epoch_batches, bool keeps_best) {
   const bool in_state = record.timestamp == kNeverWritten;
   std::vector<EmbeddingTable*> tables;
   for (const auto& table : tables_) {
@@ -244,8 +265,13 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   }
   last_.timestamp = record.timestamp;
   QUARRY_TRY(const std::vector<std::byte> state, ReadTrainingState(store_, name_));
-  Status status = DecodeLinkState(state, last_, tables);
-  if (status.ok()) status = road_ ? CheckPlaceOnRoad(epoch_batches) : CheckPlace(last_, epoch_batches);
+  const Result<LinkRunParts> parts = SplitLinkRun(state);
+  Status status = parts.status();
+  if (status.ok() && parts->valid && keeps_best) status = TakeBest(*parts, tables);
+  // The best's rows, in these tables already, are older.
+  if (status.ok()) status = DecodeLinkState(parts->last, last_, tables, in_state);
+  if (status.ok() && best_ && parts->best.empty()) best_->state = last_;
+  if (status.ok()) status = CheckPlaces(epoch_batches);
   if (status.ok() && !in_state) status = CheckTables(specs);
   if (!status.ok()) {
     return MakeStatus(status.code(), "{}/{}: {}; --overwrite begins the run anew", store_.path(), record.file,
@@ -255,20 +281,42 @@ Status StoredRun::ReadCheckpoint(const TrainingRecord& record, std::span<const E
   return in_state ? Checkpoint(last_) : Status::Ok();
 }
 
+// The best's part of a state. Vectors that it has become the kept checkpoint of the tables, before there is one of the run:
+// until then its record is that of the state.
+Status StoredRun::TakeBest(const LinkRunParts& parts, std::span<EmbeddingTable* const> tables) {
+  best_ = LinkBest{.valid = *parts.valid};
+  if (tables.empty()) best_->state.timestamp = tables_.front()->record().kept_timestamp;
+  if (parts.best.empty()) return Status::Ok();
+  QUARRY_RETURN_IF_ERROR(DecodeLinkState(parts.best, best_->state, tables, !tables.empty()));
+  return tables.empty() ? Status::Ok() : CheckpointTables(best_->state.timestamp, {}, KeptMap::kThis);
+}
+
+Status StoredRun::CheckPlaces(uint64_t& epoch_batches) const {
+  if (best_) {
+    uint64_t batches = epoch_batches;
+    QUARRY_RETURN_IF_ERROR(road_ ? CheckPlaceOnRoad(best_->state, batches)
+                                 : CheckPlace(best_->state, batches));
+  }
+  return road_ ? CheckPlaceOnRoad(last_, epoch_batches) : CheckPlace(last_, epoch_batches);
+}
+
 // Sets the batches of the place's epoch. An epoch has at least one, so no state can name an epoch that it takes
 // long to count up to.
-Status StoredRun::CheckPlaceOnRoad(uint64_t& epoch_batches) const {
-  const uint32_t epoch = last_.place.epoch;
-  if (epoch == 0 || int64_t{epoch} > last_.timestamp + 2) return CheckPlace(last_, 0, 0);
+Status StoredRun::CheckPlaceOnRoad(const LinkState& state, uint64_t& epoch_batches) const {
+  const uint32_t epoch = state.place.epoch;
+  if (epoch == 0 || int64_t{epoch} > state.timestamp + 2) return CheckPlace(state, 0, 0);
   QUARRY_TRY(const uint64_t before, road_->BatchesBefore(epoch));
   QUARRY_TRY(epoch_batches, road_->BatchesOf(epoch));
-  return CheckPlace(last_, before, epoch_batches);
+  return CheckPlace(state, before, epoch_batches);
 }
 
 Status StoredRun::CheckTables(std::span<const EmbeddingSpec> specs) {
   for (size_t i = 0; i < specs.size(); i++) {
     const EmbeddingSpec& spec = tables_[i]->table().spec();
-    if (tables_[i]->timestamp() == last_.timestamp && spec.row_count == specs[i].row_count &&
+    const EmbeddingRecord& record = tables_[i]->record();
+    const bool keeps_best =
+        !best_ || (!record.kept_map_file.empty() && record.kept_timestamp == best_->state.timestamp);
+    if (keeps_best && tables_[i]->timestamp() == last_.timestamp && spec.row_count == specs[i].row_count &&
         spec.dim == specs[i].dim && spec.optimizer == specs[i].optimizer) {
       continue;
     }
@@ -278,10 +326,22 @@ Status StoredRun::CheckTables(std::span<const EmbeddingSpec> specs) {
   return Status::Ok();
 }
 
-Status StoredRun::Save(const LinkState& state) {
-  QUARRY_TRY(const std::vector<std::byte> bytes, EncodeLinkState(state, {}));
+Status StoredRun::CheckpointTables(int64_t timestamp, const ManifestChange& change, KeptMap kept) {
   std::vector<StoredEmbeddings*> tables;
   for (const auto& table : tables_) tables.push_back(table.get());
+  return CheckpointAll(store_, tables, timestamp, change, kept);
+}
+
+Status StoredRun::Save(const LinkState& state, const LinkBest* best) {
+  const bool is_best = best != nullptr && best->state.timestamp == state.timestamp;
+  std::vector<std::byte> best_bytes;
+  if (best != nullptr && !is_best) {
+    QUARRY_TRY(best_bytes, EncodeLinkState(best->state, {}, /*in_state=*/false));
+  }
+  QUARRY_TRY(const std::vector<std::byte> bytes,
+             best == nullptr ? EncodeLinkState(state, {}, /*in_state=*/false)
+                             : EncodeLinkRun(state, {}, /*in_state=*/false, best->valid, best_bytes));
+  const KeptMap kept = best == nullptr ? KeptMap::kNone : is_best ? KeptMap::kThis : KeptMap::kAsBefore;
   return CheckpointTraining(
       store_,
       {.name = name_,
@@ -289,7 +349,7 @@ Status StoredRun::Save(const LinkState& state) {
        .config = options_.config,
        .timestamp = state.timestamp,
        .state = bytes},
-      [&](const ManifestChange& change) { return CheckpointAll(store_, tables, state.timestamp, change); });
+      [&](const ManifestChange& change) { return CheckpointTables(state.timestamp, change, kept); });
 }
 
 LinkRunStats StoredRun::stats() const {
@@ -313,6 +373,9 @@ LinkRunStats StoredRun::stats() const {
 Result<std::unique_ptr<LinkRun>> LinkRun::Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
+  if (train.feature_dim > 0) {
+    return Status(Code::kUsage, "features are in no table of vectors: their run is kept in its state alone");
+  }
   QUARRY_RETURN_IF_ERROR(CheckTrainingName(options.name));
   auto run = std::make_unique<StoredRun>(store, options, LinkSettings(data, train));
   QUARRY_RETURN_IF_ERROR(run->Start(budget, train, data));

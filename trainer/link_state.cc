@@ -11,13 +11,16 @@ namespace quarry {
 namespace {
 
 constexpr uint32_t kLinkTask = 2;
-// The versions of states without vectors and with them.
-constexpr uint32_t kPlaceVersion = 1, kVectorsVersion = 2;
+// The versions of states without vectors and with them, and of two such states, the last and the best.
+constexpr uint32_t kPlaceVersion = 1, kVectorsVersion = 2, kBestVersion = 3;
 
 // Task, version and place; where vectors follow, the timestamp and the size of what is learned beside them.
 constexpr uint64_t kPlaceBytes =
     3 * sizeof(uint32_t) + sizeof(uint64_t) + 2 * sizeof(double) + sizeof(uint32_t);
 constexpr uint64_t kVectorsBytes = kPlaceBytes + sizeof(int64_t) + sizeof(uint64_t);
+// Task, version, the best's metrics, and the size of the last one's state.
+constexpr uint64_t kBestBytes =
+    2 * sizeof(uint32_t) + 2 * (sizeof(uint64_t) + 4 * sizeof(double)) + sizeof(uint64_t);
 // What a table has before its rows.
 constexpr uint64_t kSpecBytes = 2 * sizeof(uint64_t) + sizeof(uint32_t) + 3 + sizeof(float);
 
@@ -71,6 +74,19 @@ LinkPlace GetPlace(StateReader& reader) {
   const bool behind = (validations & kBehindPlace) != 0;
   (behind ? place.validations_behind : place.validations_since_best) = validations & ~kBehindPlace;
   return place;
+}
+
+void PutMetrics(const LinkMetrics& metrics, StateWriter& writer) {
+  writer.Put(metrics.rankings);
+  for (const double value : {metrics.mrr, metrics.hits_1, metrics.hits_3, metrics.hits_10}) writer.Put(value);
+}
+
+LinkMetrics GetMetrics(StateReader& reader) {
+  LinkMetrics metrics{.rankings = reader.Get<uint64_t>()};
+  for (double* value : {&metrics.mrr, &metrics.hits_1, &metrics.hits_3, &metrics.hits_10}) {
+    *value = reader.Get<double>();
+  }
+  return metrics;
 }
 
 void PutSpec(const EmbeddingSpec& spec, StateWriter& writer) {
@@ -153,11 +169,57 @@ Status TakeRows(int64_t timestamp_max, StateReader& reader, EmbeddingTable& tabl
   });
 }
 
+uint64_t BytesOfState(const LinkState& state, std::span<EmbeddingTable* const> tables, bool in_state) {
+  uint64_t bytes = (in_state ? kVectorsBytes : kPlaceBytes) + state.task_state.size();
+  for (const EmbeddingTable* table : tables) bytes += TableStateBytes(table->spec());
+  return bytes;
+}
+
+Status PutState(const LinkState& state, std::span<EmbeddingTable* const> tables, bool in_state,
+                StateWriter& writer) {
+  writer.Put(kLinkTask);
+  writer.Put(in_state ? kVectorsVersion : kPlaceVersion);
+  PutPlace(state.place, writer);
+  if (in_state) {
+    writer.Put(state.timestamp);
+    writer.Put(uint64_t{state.task_state.size()});
+  }
+  writer.PutBytes(state.task_state);
+  for (EmbeddingTable* table : tables) {
+    PutSpec(table->spec(), writer);
+    QUARRY_RETURN_IF_ERROR(PutRows(*table, writer));
+  }
+  return Status::Ok();
+}
+
+// What stands before the rows of tables; all of a state without vectors.
+Status GetBesideVectors(bool in_state, StateReader& reader, LinkState& state) {
+  const auto task = reader.Get<uint32_t>();
+  const auto version = reader.Get<uint32_t>();
+  QUARRY_RETURN_IF_ERROR(reader.status());
+  if (task != kLinkTask) {
+    return MakeStatus(Code::kInvalidArgument, "the state is of task {}, not of link prediction ({})", task,
+                      kLinkTask);
+  }
+  const uint32_t expected = in_state ? kVectorsVersion : kPlaceVersion;
+  if (version != expected) {
+    return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
+                      expected);
+  }
+  state.place = GetPlace(reader);
+  if (in_state) state.timestamp = reader.Get<int64_t>();
+  const uint64_t task_bytes = in_state ? reader.Get<uint64_t>() : reader.rest().size();
+  const std::span<const std::byte> task_state = reader.GetBytes(task_bytes);
+  state.task_state.assign(task_state.begin(), task_state.end());
+  return reader.status();
+}
+
 }  // namespace
 
 std::string LinkSettings(const LinkData& data, const LinkTrainOptions& train) {
   std::string rest = ScheduleSettings(train.schedule, train.schedule_epochs);
   if (!rest.empty()) rest.insert(0, " ");
+  if (train.feature_dim > 0) rest += " --features " + train.feature_table;
   if (train.spec.regularization != Regularization::kNone) {
     rest += fmt::format(" --regularization {} --regularization-weight {}",
                         RegularizationName(train.spec.regularization), train.spec.regularization_weight);
@@ -178,45 +240,52 @@ std::vector<EmbeddingSpec> LinkTableSpecs(const LinkTrainOptions& train, const L
 }
 
 Result<std::vector<std::byte>> EncodeLinkState(const LinkState& state,
-                                               std::span<EmbeddingTable* const> tables) {
-  uint64_t bytes = kVectorsBytes + state.task_state.size();
-  for (const EmbeddingTable* table : tables) bytes += TableStateBytes(table->spec());
-  StateWriter writer(bytes);
-  writer.Put(kLinkTask);
-  writer.Put(tables.empty() ? kPlaceVersion : kVectorsVersion);
-  PutPlace(state.place, writer);
-  if (!tables.empty()) {
-    writer.Put(state.timestamp);
-    writer.Put(uint64_t{state.task_state.size()});
-  }
-  writer.PutBytes(state.task_state);
-  for (EmbeddingTable* table : tables) {
-    PutSpec(table->spec(), writer);
-    QUARRY_RETURN_IF_ERROR(PutRows(*table, writer));
-  }
+                                               std::span<EmbeddingTable* const> tables, bool in_state) {
+  StateWriter writer(BytesOfState(state, tables, in_state));
+  QUARRY_RETURN_IF_ERROR(PutState(state, tables, in_state, writer));
   return writer.Take();
 }
 
-Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
-                       std::span<EmbeddingTable* const> tables) {
+Result<std::vector<std::byte>> EncodeLinkRun(const LinkState& state, std::span<EmbeddingTable* const> tables,
+                                             bool in_state, const LinkEvaluation& valid,
+                                             std::span<const std::byte> best) {
+  const uint64_t last_bytes = BytesOfState(state, tables, in_state);
+  StateWriter writer(kBestBytes + last_bytes + best.size());
+  writer.Put(kLinkTask);
+  writer.Put(kBestVersion);
+  PutMetrics(valid.raw, writer);
+  PutMetrics(valid.filtered, writer);
+  writer.Put(last_bytes);
+  QUARRY_RETURN_IF_ERROR(PutState(state, tables, in_state, writer));
+  writer.PutBytes(best);
+  return writer.Take();
+}
+
+Result<LinkRunParts> SplitLinkRun(std::span<const std::byte> bytes) {
   StateReader reader(bytes);
   const auto task = reader.Get<uint32_t>();
   const auto version = reader.Get<uint32_t>();
   QUARRY_RETURN_IF_ERROR(reader.status());
-  if (task != kLinkTask) {
-    return MakeStatus(Code::kInvalidArgument, "the state is of task {}, not of link prediction ({})", task,
-                      kLinkTask);
-  }
-  const uint32_t expected = tables.empty() ? kPlaceVersion : kVectorsVersion;
-  if (version != expected) {
-    return MakeStatus(Code::kUnsupported, "the state has version {}; this Quarry reads version {}", version,
-                      expected);
-  }
-  state.place = GetPlace(reader);
-  if (!tables.empty()) state.timestamp = reader.Get<int64_t>();
-  const uint64_t task_bytes = tables.empty() ? reader.rest().size() : reader.Get<uint64_t>();
-  const std::span<const std::byte> task_state = reader.GetBytes(task_bytes);
-  state.task_state.assign(task_state.begin(), task_state.end());
+  if (task != kLinkTask || version != kBestVersion) return LinkRunParts{.last = bytes};
+  LinkEvaluation valid;
+  valid.raw = GetMetrics(reader);
+  valid.filtered = GetMetrics(reader);
+  const auto last_bytes = reader.Get<uint64_t>();
+  LinkRunParts parts{.last = reader.GetBytes(last_bytes), .valid = valid};
+  parts.best = reader.rest();
+  QUARRY_RETURN_IF_ERROR(reader.status());
+  return parts;
+}
+
+Status DecodeBesideVectors(std::span<const std::byte> bytes, LinkState& state) {
+  StateReader reader(bytes);
+  return GetBesideVectors(/*in_state=*/true, reader, state);
+}
+
+Status DecodeLinkState(std::span<const std::byte> bytes, LinkState& state,
+                       std::span<EmbeddingTable* const> tables, bool in_state) {
+  StateReader reader(bytes);
+  QUARRY_RETURN_IF_ERROR(GetBesideVectors(in_state, reader, state));
   for (EmbeddingTable* table : tables) {
     QUARRY_RETURN_IF_ERROR(CheckSpec(table->spec(), reader));
     QUARRY_RETURN_IF_ERROR(TakeRows(state.timestamp, reader, *table));
@@ -237,13 +306,18 @@ Status CheckPlace(const LinkState& state, uint64_t batches_before, uint64_t epoc
 
 uint64_t LinkStateBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
   uint64_t bytes = kVectorsBytes + LinkEncoderStateBytes(options, counts);
-  for (const EmbeddingSpec& spec : LinkTableSpecs(options, counts)) bytes += TableStateBytes(spec);
-  return bytes;
+  const std::vector<EmbeddingSpec> specs = LinkTableSpecs(options, counts);
+  for (const EmbeddingSpec& spec : std::span(specs).subspan(options.feature_dim > 0 ? 1 : 0)) {
+    bytes += TableStateBytes(spec);
+  }
+  return options.patience == 0 ? bytes : kBestBytes + 2 * bytes;
 }
 
 uint64_t LinkCheckpointBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  // The encoder's is put together in bytes that double, and the last checkpoint's stays.
-  return LinkStateBytes(options, counts) + 3 * LinkEncoderStateBytes(options, counts);
+  const uint64_t state_bytes = LinkStateBytes(options, counts);
+  // The encoder's is put together in bytes that double, and the last checkpoint's stays, as does the best's.
+  const uint64_t encoder_bytes = LinkEncoderStateBytes(options, counts);
+  return options.patience == 0 ? state_bytes + 3 * encoder_bytes : state_bytes / 2 * 3 + 5 * encoder_bytes;
 }
 
 uint64_t LinkStateBytes(const Manifest& manifest, const LinkTrainOptions& options) {

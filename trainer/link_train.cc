@@ -80,8 +80,9 @@ class LinkTrainer {
     pipeline_ = EmbeddingPipeline::Make(tables, task_, PipelineOptions(options, last_timestamp));
     if (run != nullptr) place_ = run->place();
     const uint32_t behind = std::exchange(place_.validations_behind, 0);
-    // A run that goes on has no vectors of the epochs before but the last one's, which it validates again.
-    if (options.patience > 0) {
+    has_best_ = options.patience > 0 && run != nullptr && run->best().has_value();
+    // A run that goes on without a best has no vectors of the epochs before but the last one's, which it validates again.
+    if (options.patience > 0 && !has_best_) {
       known_worse_ = behind;
       place_ = {.epoch = place_.epoch, .batches = place_.batches, .loss = place_.loss};
     }
@@ -104,11 +105,6 @@ class LinkTrainer {
   // Those that were no better than the best, at the end of training.
   uint32_t validations_behind() const { return validations_behind_; }
 
-  // Training went on from the best epoch, whose vectors the run's last checkpoint has.
-  bool left_checkpoint() const {
-    return has_best_ && takes_checkpoints() && run_->timestamp() != pipeline_->last_timestamp();
-  }
-
   // Ranks the test edges by the vectors of the best epoch, or those that the tables have.
   Status Test(LinkTrainSummary& summary) {
     const double start = MonotonicSeconds();
@@ -128,12 +124,16 @@ class LinkTrainer {
   }
 
   Status RunEpochs(LinkTrainSummary& summary) {
+    if (has_best_) {
+      summary.valid = run_->best()->valid;
+      summary.kept_epoch = run_->best()->state.place.epoch;
+    }
     for (;;) {
       QUARRY_TRY(const LinkEpochReport report, RunEpoch());
       LinkPlace next{.epoch = place_.epoch + 1,
                      .best_mrr = place_.best_mrr,
                      .validations_since_best = place_.validations_since_best};
-      if (report.best && options_.patience > 0) QUARRY_RETURN_IF_ERROR(KeepBest());
+      if (report.best && options_.patience > 0) QUARRY_RETURN_IF_ERROR(KeepBest(*report.valid));
       if (report.valid) {
         if (report.best || !has_best_) summary.valid = report.valid;
         next.validations_since_best = report.best ? 0 : next.validations_since_best + 1;
@@ -163,11 +163,15 @@ class LinkTrainer {
     return has_best_ ? Status::Ok() : Checkpoint();
   }
 
-  // What the epoch left is what is kept unless a later one is better. The tables' pages are not overwritten while a
-  // checkpoint names them, so a checkpoint keeps them without a copy, as long as none comes after it.
-  Status KeepBest() {
+  // What the epoch left is what is kept unless a later one is better.
+  Status KeepBest(const LinkEvaluation& valid) {
     has_best_ = true;
-    return takes_checkpoints() ? Checkpoint() : copy_.Take(nodes_, relations_, task_.State());
+    if (!takes_checkpoints()) return copy_.Take(nodes_, relations_, task_.State());
+    const int64_t timestamp = pipeline_->last_timestamp();
+    // An epoch that is validated again, since the run was stopped behind it.
+    if (run_->best() && run_->best()->state.timestamp == timestamp) return Status::Ok();
+    return run_->CheckpointBest({.place = place_, .timestamp = timestamp, .task_state = task_.State()},
+                                valid);
   }
 
   Result<LinkEpochReport> RunEpoch() {
@@ -206,7 +210,7 @@ class LinkTrainer {
   Status TrainToCheckpoint() {
     const uint64_t done = task_.first_batch() + place_.batches;
     const uint64_t left = task_.batch_count() - place_.batches;
-    const uint64_t due = run_ == nullptr || has_best_ ? UINT64_MAX : run_->BatchesToCheckpoint(done);
+    const uint64_t due = run_ == nullptr ? UINT64_MAX : run_->BatchesToCheckpoint(done);
     QUARRY_TRY(const uint64_t in_step, task_.Enter(place_.batches));
     const uint64_t count = std::min({left, due, in_step});
     QUARRY_RETURN_IF_ERROR(pipeline_->Run(done, count));
@@ -219,7 +223,7 @@ class LinkTrainer {
     // The last epoch's comes before its validation, which may take long. Parts have to be written back in any
     // case, so the road's epochs each end with one.
     const bool at_end = (road_ != nullptr || place_.epoch == options_.epochs) && count == left;
-    return count == due || (at_end && !has_best_) ? Checkpoint() : Status::Ok();
+    return count == due || at_end ? Checkpoint() : Status::Ok();
   }
 
   // Unless there is one of this place.
@@ -280,7 +284,7 @@ class LinkTrainer {
   LinkPlace place_;
   uint32_t known_worse_ = 0;         // validations behind the place, of a training that has ended there
   uint32_t validations_behind_ = 0;  // so far
-  // With patience: an epoch was the best, and its vectors are kept, in the run's last checkpoint or as a copy.
+  // With patience: an epoch was the best, and its vectors are kept, by a checkpoint of the run or as a copy.
   bool has_best_ = false;
   VectorCopy copy_;
   bool ranks_copy_ = false;
@@ -364,10 +368,7 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
-  if (data.features.size() != data.node_count * options.feature_dim) {
-    return MakeStatus(Code::kInvalidArgument, "{} nodes have {} numbers as features, and not {} each",
-                      data.node_count, data.features.size(), options.feature_dim);
-  }
+  QUARRY_RETURN_IF_ERROR(CheckFeatures(data, options));
   const LinkCounts counts = CountsOf(data);
   const uint64_t table_bytes =
       (make_table ? 0 : LinkTableBytes(options, counts)) + LinkCopyBytes(options, counts);
@@ -405,12 +406,11 @@ Status TrainInRun(const LinkData& data, const LinkTrainOptions& options, MemoryB
     LinkTrainer trainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run);
     QUARRY_RETURN_IF_ERROR(trainer.Begin());
     QUARRY_RETURN_IF_ERROR(trainer.Train(summary));
-    if (!trainer.left_checkpoint()) return trainer.Test(summary);
+    if (!run.best()) return trainer.Test(summary);
     validations_behind = trainer.validations_behind();
   }
   // All that this training held is given back before the tables are opened anew.
-  QUARRY_RETURN_IF_ERROR(run.ReturnToCheckpoint(budget, data, options));
-  QUARRY_RETURN_IF_ERROR(run.MarkEnded(validations_behind));
+  QUARRY_RETURN_IF_ERROR(run.ReturnToBest(budget, data, options, validations_behind));
   QUARRY_TRY(const MemoryBudget::Reservation reserved, budget.Reserve(bytes, "ranking edges"));
   LinkTrainer trainer(data, options, budget, callbacks, run.nodes(), run.relations(), &run);
   QUARRY_RETURN_IF_ERROR(trainer.Begin());
@@ -423,9 +423,6 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
   QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
-  if (options.feature_dim > 0) {
-    return Status(Code::kUsage, "features are trained on without checkpoints, which have vectors");
-  }
   if (run.place().epoch > options.epochs) {
     return MakeStatus(Code::kUsage, "epochs is {}, but run \"{}\" is in epoch {}", options.epochs,
                       run.options().name, run.place().epoch);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gradient_exchange.h"
+#include "infer_layers.h"
 #include "node_model.h"
 #include "passes.h"
 #include "quarry/base/process.h"
@@ -112,6 +113,7 @@ class Trainer {
     }
     QUARRY_RETURN_IF_ERROR(CheckJudging());
     QUARRY_TRY(model_, NodeModel::Make(options_, road_.feature_dim(), width_));
+    QUARRY_RETURN_IF_ERROR(CheckWholeGraph());
     progress_.task = options_.task;
     progress_.class_count = width_;
     QUARRY_RETURN_IF_ERROR(checkpoints_.Start(progress_, *model_));
@@ -135,6 +137,23 @@ class Trainer {
                       "judging {} labels of {} nodes would take {}, and the machine or cgroup allows {}: "
                       "put fewer nodes into the validation and test splits",
                       width_, nodes, FormatBytes(bytes), FormatBytes(MemoryLimitBytes()));
+  }
+
+  // Refused here rather than behind the first epoch.
+  Status CheckWholeGraph() const {
+    if (options_.whole_graph == nullptr) return Status::Ok();
+    if (trainers_ != nullptr) {
+      return Status(Code::kUsage,
+                    "whole graphs are gone through by one trainer, and there are several: let them judge by "
+                    "samples");
+    }
+    const Status fits =
+        CheckInferLayers(model_->layers(), options_.layers, *options_.whole_graph, options_.row_norm);
+    if (fits.code() != Code::kOutOfBudget) return fits;
+    return MakeStatus(Code::kOutOfBudget,
+                      "validation and test by all neighbors have a part of the memory alone, and {}; or let "
+                      "them go by samples",
+                      fits.message());
   }
 
   Status MeasureTargets() {
@@ -312,7 +331,9 @@ class Trainer {
   // Nothing when none of the split's nodes has a label, or a target. Trainers share the nodes, and all have the result.
   Result<std::optional<Evaluation>> Evaluate(Split split, uint64_t pass, std::string_view phase,
                                              StreamStats& stats) {
-    if (!road_.Serves(split) || road_.CountNodes(split) == 0) return std::optional<Evaluation>();
+    if (road_.CountNodes(split) == 0) return std::optional<Evaluation>();
+    if (options_.whole_graph != nullptr) return EvaluateGraph(split, phase, stats);
+    if (!road_.Serves(split)) return std::optional<Evaluation>();
     Scores scores(options_.task, width_);
     QUARRY_RETURN_IF_ERROR(Agree(trainers_, ScoreAll(split, pass, phase, scores, stats)));
     if (trainers_ != nullptr) QUARRY_RETURN_IF_ERROR(scores.Gather(*trainers_));
@@ -345,6 +366,52 @@ class Trainer {
     return Status::Ok();
   }
 
+  // Scores the nodes of the split, as all nodes pass by in their order.
+  Result<std::optional<Evaluation>> EvaluateGraph(Split split, std::string_view phase, StreamStats& stats) {
+    std::vector<NodeId> nodes = road_.SplitNodes(split);
+    std::ranges::sort(nodes);
+    Scores scores(options_.task, width_);
+    size_t next = 0;
+    std::vector<NodeId> some;
+    const auto take = [&](NodeId first, std::span<const float> rows) -> Status {
+      const uint64_t end = first + rows.size() / width_;
+      while (next < nodes.size() && nodes[next] < end) {
+        some.clear();
+        outputs_.clear();
+        for (; next < nodes.size() && nodes[next] < end && some.size() < kScoredAtOnce; next++) {
+          const auto row = rows.subspan((nodes[next] - first) * width_, width_);
+          some.push_back(nodes[next]);
+          outputs_.insert(outputs_.end(), row.begin(), row.end());
+        }
+        QUARRY_RETURN_IF_ERROR(Score(some, scores));
+      }
+      return Status::Ok();
+    };
+    QUARRY_TRY(const GraphPass pass,
+               InferLayers(model_->layers(), options_.layers, *options_.whole_graph, options_.row_norm, take,
+                           [&](uint64_t done, uint64_t total) { return Progress(phase, done, total); }));
+    const LayerPass sum = pass.Sum();
+    stats.feature_bytes_read = sum.row_bytes;
+    stats.topology_bytes_read = sum.edge_bytes + pass.sample_bytes;
+    return scores.Evaluate();
+  }
+
+  // The outputs of these nodes are in outputs_.
+  Status Score(std::span<const NodeId> nodes, Scores& scores) {
+    if (!on_targets()) {
+      labels_.clear();
+      for (const NodeId node : nodes) labels_.push_back(road_.labels()[node]);
+      scores.Add(outputs_, labels_);
+      return Status::Ok();
+    }
+    QUARRY_RETURN_IF_ERROR(ReadTargets(*options_.targets, options_.task, nodes, targets_));
+    progress_.scale.Unscale(outputs_);
+    scores.AddTargets(outputs_, targets_);
+    return Status::Ok();
+  }
+
+  static constexpr size_t kScoredAtOnce = 4096;  // nodes, whose targets are read together
+
   Road& road_;
   const TrainOptions& options_;
   const TrainCallbacks& callbacks_;
@@ -357,7 +424,9 @@ class Trainer {
   double seconds_before_ = 0;  // this call
   uint32_t width_ = 0;         // classes, or columns of the targets
   std::unique_ptr<NodeModel> model_;
-  std::vector<float> targets_, outputs_, present_;  // of the current batch
+  std::vector<float> targets_, outputs_,
+      present_;  // of the current batch, or of nodes that are scored together
+  std::vector<int64_t> labels_;
 };
 
 }  // namespace

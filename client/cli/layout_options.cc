@@ -67,6 +67,8 @@ void LayoutFlags::AddTo(CLI::App* verb) {
   verb->add_option("--seed", road.seed, "of order and samples")->capture_default_str();
   verb->add_option("--threads", threads, "default: processors");
   AddPlanOptions(verb);
+  verb->add_flag("--edge-ids", road.edge_ids,
+                 "batches say which edges they have, as --model rgcn and rgat and --edge-weights ask");
 }
 
 std::vector<uint32_t> GivenFanouts(const RoadSpec& spec) {

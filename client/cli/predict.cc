@@ -61,8 +61,12 @@ class Prediction {
     QUARRY_RETURN_IF_ERROR(TakeDegrees(*store_, manifest_.node_count, spec_.direction, trained_.train));
     QUARRY_RETURN_IF_ERROR(AskForEdges(trained_.train.spec, store_->database() == nullptr, spec_));
     if (trained_.train.spec.looks_at_edges() && !by_layers()) {
-      QUARRY_RETURN_IF_ERROR(TakeWeights(*store_->database(), spec_.topology, trained_.train));
-      QUARRY_RETURN_IF_ERROR(TakeKinds(*store_->database(), spec_, trained_.train));
+      Database* const database = store_->database();
+      QUARRY_RETURN_IF_ERROR(database == nullptr ? TakeKindsOf(*store_, manifest_, spec_, trained_.train)
+                                                 : TakeKinds(*database, spec_, trained_.train));
+      if (database != nullptr) {
+        QUARRY_RETURN_IF_ERROR(TakeWeights(*database, spec_.topology, trained_.train));
+      }
     }
     QUARRY_TRY(predictor_,
                Predictor::Open(*states_, arguments_.run, trained_.train, shape.feature_dim, by_layers()));
@@ -80,6 +84,7 @@ class Prediction {
     } else {
       QUARRY_RETURN_IF_ERROR(CheckMemory(shape.feature_dim));
       QUARRY_RETURN_IF_ERROR(OpenRoad());
+      QUARRY_RETURN_IF_ERROR(CheckEdgesStayed(*store_, arguments_.path, manifest_, spec_, trained_.train));
     }
     QUARRY_TRY(std::vector<NodeId> nodes, Nodes());
     QUARRY_RETURN_IF_ERROR(WriteIds(nodes));
@@ -144,7 +149,6 @@ class Prediction {
     return Status::Ok();
   }
 
-  // What takes all neighbors alike cannot stand for samples that do not.
   Status CheckLayers() const {
     if (store_->database() == nullptr) {
       return MakeStatus(Code::kUsage,
@@ -152,18 +156,8 @@ class Prediction {
                         "its folder once the server is gone, or leave the option out",
                         arguments_.path);
     }
-    const ModelSpec& model = trained_.train.spec;
-    if (model.weighs_messages() || model.needs_relations()) {
-      return MakeStatus(Code::kUnsupported,
-                        "run \"{}\" has {}, which --inference layers does not: leave the option out",
-                        arguments_.run, model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model));
-    }
-    if (!spec_.weighted) return Status::Ok();
-    return MakeStatus(
-        Code::kUnsupported,
-        "run \"{}\" draws neighbors by the weights of edges, and --inference layers takes all of "
-        "them alike: leave the option out",
-        arguments_.run);
+    return CheckAllNeighbors(fmt::format("run \"{}\"", arguments_.run), "--inference layers",
+                             trained_.train.spec, spec_);
   }
 
   Status CheckMemory(uint32_t feature_dim) const {

@@ -75,8 +75,7 @@ inline Json LayoutJson(const LayoutRecord& record) {
   Json json = FieldsOf(record);
   Json spec = std::move(json["spec"]);
   Rename(spec, "feature_table", "table");
-  for (const char* const none : {"cache_bytes", "edge_ids"})
-    spec.erase(std::string(none));  // no layout keeps these
+  spec.erase(std::string("cache_bytes"));  // cache_rows says so
   json.erase(std::string("spec"));
   json.update(spec);
   const Json share = std::move(json["share"]);

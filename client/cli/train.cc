@@ -100,6 +100,24 @@ Status CheckStoreOptions(const NodeArguments& arguments) {
       arguments.path);
 }
 
+// --eval layers reads a database of this process, whatever road it trains on.
+Status CheckEvalLayers(const NodeArguments& arguments, bool remote) {
+  if (remote) {
+    return Status(Code::kUsage,
+                  "--eval layers reads the database's files, and a server has them open: train on the "
+                  "database itself, by one trainer");
+  }
+  if (arguments.parts) {
+    return Status(
+        Code::kUsage,
+        "--eval layers looks up labels and splits of all nodes, and --road partitioned holds nothing "
+        "of each node: take another road");
+  }
+  const Status all =
+      CheckAllNeighbors("this training", "--eval layers", arguments.train.spec, arguments.plan_flags.road);
+  return all.ok() ? all : Status(Code::kUsage, std::string(all.message()));
+}
+
 // One trainer, or whoever starts several of a server's.
 Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckInlineFlag(arguments.inline_only, arguments.path));
@@ -128,16 +146,13 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   }
   const bool remote = arguments.workers.count > 1 || IsServerAddress(arguments.path);
   QUARRY_RETURN_IF_ERROR(AskForEdges(train.spec, remote, spec));
-  if (train.spec.looks_at_edges()) {
-    const bool other = arguments.given_road.value_or(RoadKind::kLive) != RoadKind::kLive;
-    if (arguments.parts || arguments.plan || !arguments.layout.empty() || other) {
-      return MakeStatus(
-          Code::kUsage,
-          "{} asks which edges a batch has, and those of the live road alone say so: take --road live",
-          EdgeOption(train.spec));
-    }
-    arguments.given_road = RoadKind::kLive;
+  if (train.spec.looks_at_edges() && arguments.parts) {
+    return MakeStatus(
+        Code::kUsage,
+        "{} asks which edges a batch has, and --road partitioned does not say so: take another road",
+        EdgeOption(train.spec));
   }
+  if (arguments.eval_layers) QUARRY_RETURN_IF_ERROR(CheckEvalLayers(arguments, remote));
   spec.seed = train.seed;
   arguments.road.spec = spec;
   train.torch_threads = arguments.torch_threads;
@@ -223,6 +238,10 @@ void AddTrain(CLI::App& app, Action& action) {
   AddChoice<bool>(verb, "--resample", node.resample, {{"never", false}, {"every-epoch", true}},
                   "with --plan: repeat the planned epochs (default), or sample and plan every epoch anew "
                   "while the one before trains, packed or not, whichever is cheaper");
+  AddChoice<bool>(
+      verb, "--eval", node.eval_layers, {{"sampled", false}, {"layers", true}},
+      "validation and test by samples (default), or by all neighbors of all nodes, layer by layer and "
+      "out of core, as `quarry predict --inference layers`, in a quarter of --memory");
   verb->add_flag("--json", node.json,
                  "one JSON object per epoch on stdout, then {\"summary\": {...}}, and nothing else there");
   node.run.AddTo(verb);
@@ -240,7 +259,7 @@ void AddTrain(CLI::App& app, Action& action) {
        "--dropout", "--input-dropout", "--weight-decay", "--normalize-features", "--seed", "--from"});
   GroupOptions(*verb, "Batches",
                {"--fanout", "--batch-size", "--direction", "--replace", "--sampler", "--batch-dependency",
-                "--weighted", "--ordered", "--newest"});
+                "--weighted", "--eval", "--ordered", "--newest"});
   GroupOptions(*verb, "Memory and threads",
                {"--cache", "--memory", "--topology", "--threads", "--torch-threads", "--inline", "--dry-run",
                 "--cache-dir", "--cache-size"});

@@ -397,6 +397,7 @@ class Decider {
     const auto mean = [&](uint64_t of_all) { return static_cast<double>(of_all) / count; };
     const ListsOnDisk on_disk = ListsOnDiskOf(topology, arguments_.road.spec.direction);
     facts_.runs = PriceRuns(topology, facts_.device);
+    if (arguments_.road.spec.edge_ids) facts_.told_edges = topology.edge_count;
     facts_.source_bytes = TraceSourceBytes(*manifest_, topology, arguments_.road.spec);
     facts_.train_nodes = trained_on_.train_nodes;
     facts_.lists = {

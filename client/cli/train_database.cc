@@ -171,11 +171,13 @@ class DatabaseSource final : public TrainingSource {
       holding->train.targets.reset();
       holding->train.weights.reset();
       holding->train.inputs.kinds.reset();
+      holding->train.whole_graph.reset();
     }
   }
 
   Result<TrainingRoad> OpenRoad() override {
     QUARRY_RETURN_IF_ERROR(CheckRunLasts());
+    QUARRY_RETURN_IF_ERROR(CheckRoadOfTypes(arguments_));
     if (arguments_.parts) return OpenParts();
     QUARRY_RETURN_IF_ERROR(TakeOwnLayout());
     const std::shared_ptr<const Manifest> manifest = database_.manifest();
@@ -191,7 +193,9 @@ class DatabaseSource final : public TrainingSource {
     }
     QUARRY_RETURN_IF_ERROR(TakeInputs(*manifest, arguments_.road.spec, arguments_.train));
     QUARRY_RETURN_IF_ERROR(TakeKinds(database_, arguments_.road.spec, arguments_.train));
+    QUARRY_RETURN_IF_ERROR(TakeWholeGraph());
     QUARRY_TRY(trained_on_, CheckLabels(arguments_, database_));
+    if (arguments_.eval_layers) trained_on_.valid_nodes = trained_on_.test_nodes = 0;  // of sampled passes
     if (trained_on_.classes == 0) {  // before a model is measured
       return Status(Code::kInvalidArgument,
                     "the database has labels of 0 classes; --task regress and multilabel learn the rows of a "
@@ -255,6 +259,29 @@ class DatabaseSource final : public TrainingSource {
         "{}: a run is kept in a database, and nothing is written there: quarry pull --thin {} DB makes one "
         "here that leaves large files in the store",
         remote->address, remote->address);
+  }
+
+  // --eval layers: memory for its passes, before a road takes what there is.
+  Status TakeWholeGraph() {
+    if (!arguments_.eval_layers) return Status::Ok();
+    if (const RemoteFiles* const remote = database_.backend().remote_files(); remote != nullptr) {
+      return MakeStatus(Code::kUsage,
+                        "--eval layers writes rows of each layer into the database's folder and reads all of "
+                        "its files, which are in {}: leave it out",
+                        remote->address);
+    }
+    constexpr uint64_t kShare = 4;
+    const uint64_t bytes = database_.budget().limit_bytes() / kShare;
+    QUARRY_TRY(graph_bytes_, database_.budget().Reserve(bytes, "validation and test layer by layer"));
+    graph_budget_ = std::make_unique<MemoryBudget>(bytes);
+    const RoadSpec& road = arguments_.road.spec;
+    arguments_.train.whole_graph =
+        std::make_shared<const GraphSource>(GraphSource{.store = database_.store(),
+                                                        .budget = *graph_budget_,
+                                                        .feature_table = road.feature_table,
+                                                        .topology = road.topology,
+                                                        .direction = road.direction});
+    return Status::Ok();
   }
 
   // One of several trainers, as a launcher says in the environment, trains from a layout of its own where there is one, with
@@ -438,7 +465,9 @@ class DatabaseSource final : public TrainingSource {
   const std::unique_ptr<client::Store> store_;
   Database& database_;
   const std::unique_ptr<TrainingStates> states_;
-  std::unique_ptr<Communicator> trainers_;  // null: alone
+  MemoryBudget::Reservation graph_bytes_;       // for graph_budget_
+  std::unique_ptr<MemoryBudget> graph_budget_;  // of --eval layers
+  std::unique_ptr<Communicator> trainers_;      // null: alone
   TrainedOn trained_on_;
   std::string layout_;  // that the road reads; empty: none
 };

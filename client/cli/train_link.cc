@@ -303,12 +303,6 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   arguments.inline_only = verb.count("--inline") > 0;
   QUARRY_RETURN_IF_ERROR(CheckOrigin(verb, arguments));
   QUARRY_TRY(arguments.run, RunOptions(verb, arguments));
-  if (!arguments.features.empty() && arguments.run.keep) {
-    return Status(
-        Code::kUsage,
-        "--features is trained on without checkpoints, which have the vectors of nodes: leave --save, "
-        "--checkpoint-every and --resume out");
-  }
   QUARRY_TRY(arguments.memory_bytes, BudgetBytes(verb));
   QUARRY_TRY(const std::unique_ptr<LinkOrigin> origin, OpenLinkOrigin(arguments));
   QUARRY_TRY(const LinkData data, origin->LoadData());

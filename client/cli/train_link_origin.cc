@@ -12,6 +12,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
+#include "quarry/storage/training_state.h"
 #include "quarry/trainer/link_features.h"
 #include "remote_states.h"
 #include "server_address.h"
@@ -75,10 +76,10 @@ Status CheckStateBytes(uint64_t state_bytes, const Manifest& manifest, const Lin
   const uint32_t dim = LargestDim(manifest, train);
   return MakeStatus(
       Code::kUnsupported,
-      "a checkpoint has all vectors, {}, and a server takes at most {}{}: train on the database "
+      "a checkpoint has all vectors, {}{}, and a server takes at most {}{}: train on the database "
       "itself, or without --checkpoint-every",
-      FormatBytes(state_bytes), FormatBytes(wire::kStateBytesMax),
-      dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
+      FormatBytes(state_bytes), train.patience > 0 ? " with those of the best epoch" : "",
+      FormatBytes(wire::kStateBytesMax), dim == 0 ? "" : fmt::format(" (with --dim {} or less)", dim));
 }
 
 // The columns of the features that are asked for; 0: of none.
@@ -116,6 +117,7 @@ class DatabaseLinks final : public LinkOrigin {
     }
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
     QUARRY_TRY(arguments_.train.feature_dim, FeatureColumns(arguments_, *manifest));
+    arguments_.train.feature_table = arguments_.features;
     QUARRY_RETURN_IF_ERROR(PlaceVectors());
     QUARRY_TRY(LinkData data, LoadLinkData(store_, budget_, arguments_.shares));
     if (arguments_.train.feature_dim == 0) return data;
@@ -129,6 +131,10 @@ class DatabaseLinks final : public LinkOrigin {
   }
 
   Result<std::unique_ptr<LinkRun>> OpenRun(const LinkData& data) override {
+    if (arguments_.train.feature_dim > 0 && run_.keep) {
+      states_ = TrainingStatesOf(store_);
+      return LinkRun::OpenInState(*states_, budget_, data, arguments_.train, run_);
+    }
     if (in_memory_) return std::unique_ptr<LinkRun>();
     return LinkRun::Open(store_, budget_, data, arguments_.train, run_);
   }
@@ -138,11 +144,15 @@ class DatabaseLinks final : public LinkOrigin {
   // the least that would do is for all of it.
   Status PlaceVectors() {
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
-    const uint64_t in_memory = LinkMemoryBytes(*manifest, arguments_.train);
     if (arguments_.train.feature_dim > 0) {
       in_memory_ = true;
-      return budget_.Reserve(in_memory, "edges, batches and the features of nodes").status();
+      const LinkTables tables = run_.keep ? LinkTables::kInState : LinkTables::kMemory;
+      return budget_
+          .Reserve(LinkMemoryBytes(*manifest, arguments_.train, tables),
+                   "edges, batches and the features of nodes")
+          .status();
     }
+    const uint64_t in_memory = LinkMemoryBytes(*manifest, arguments_.train);
     const uint64_t stored = LinkMemoryBytes(*manifest, arguments_.train, LinkTables::kStored);
     QUARRY_RETURN_IF_ERROR(budget_
                                .Reserve(run_.keep ? stored : std::min(stored, in_memory),
@@ -163,6 +173,7 @@ class DatabaseLinks final : public LinkOrigin {
   Store& store_;
   MemoryBudget& budget_;
   std::unique_ptr<StoredPartitioning> partitioning_;
+  std::unique_ptr<TrainingStates> states_;  // of a run over features
   bool in_memory_ = false;
 };
 

@@ -79,7 +79,7 @@ std::string EdgeOption(const ModelSpec& model) {
 
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
   if (!model.looks_at_edges()) return Status::Ok();
-  if (remote) {
+  if (remote && model.needs_weights()) {
     return MakeStatus(Code::kUsage,
                       "{} reads the database's files, and a server has them open: train on the database "
                       "itself, by one trainer",
@@ -91,6 +91,30 @@ Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road) {
   }
   road.edge_ids = road.relation_fanouts.empty();
   return Status::Ok();
+}
+
+Status CheckAllNeighbors(std::string_view who, std::string_view option, const ModelSpec& model,
+                         const RoadSpec& road) {
+  if (model.weighs_messages() || model.needs_relations()) {
+    return MakeStatus(Code::kUnsupported, "{} has {}, which {} does not: leave the option out", who,
+                      model.needs_degrees() ? "--gcn-norm both" : EdgeOption(model), option);
+  }
+  if (!road.weighted) return Status::Ok();
+  return MakeStatus(Code::kUnsupported,
+                    "{} draws neighbors by the weights of edges, and {} takes all of them alike: leave the "
+                    "option out",
+                    who, option);
+}
+
+Status CheckRoadOfTypes(const NodeArguments& arguments) {
+  if (arguments.road.spec.relation_fanouts.empty()) return Status::Ok();
+  const bool live = arguments.given_road.value_or(RoadKind::kLive) == RoadKind::kLive;
+  if (live && !arguments.plan && !arguments.parts && arguments.layout.empty()) return Status::Ok();
+  return MakeStatus(
+      Code::kUsage,
+      "--model {} draws by types of edges in a graph with types, and reads rows of each type's table, which "
+      "the live road alone does: take --road live",
+      quarry::NameOf(arguments.train.spec.model));
 }
 
 Status TakeWeights(Database& database, const std::string& topology, TrainOptions& train) {

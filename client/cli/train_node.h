@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli.h"
@@ -45,7 +46,8 @@ struct NodeArguments {
   // --road partitioned; of the samples and threads, `road` says what.
   std::optional<PartitionedNodeRoadOptions> parts;
   bool explain = false;
-  bool newest = false;  // --newest: each epoch trains on what the server's database has when it begins
+  bool eval_layers = false;  // --eval layers
+  bool newest = false;       // --newest: each epoch trains on what the server's database has when it begins
   WorkerFlags workers;
   std::string config;  // all of this as text (config_file.h)
 };
@@ -82,9 +84,15 @@ Status TakeDegrees(client::Store& store, uint64_t node_count, Direction directio
 
 // What asks which edges a batch has, as it is written: "--edge-weights on", "--model rgcn". REQUIRES: looks_at_edges.
 std::string EdgeOption(const ModelSpec& model);
-// kUsage where a model that looks at edges cannot have them: of another direction than in, and of a database that is a
-// server's. Batches then say which edges they have.
+// kUsage where a model that looks at edges cannot have them: of another direction than in, and weights of a database that is
+// a server's. Batches then say which edges they have.
 Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road);
+// kUnsupported where all neighbors alike cannot stand for the samples that a model takes. `who` draws them ("this training"),
+// and `option` does not.
+Status CheckAllNeighbors(std::string_view who, std::string_view option, const ModelSpec& model,
+                         const RoadSpec& road);
+// kUsage for another road than the live one, where the model draws by types of edges. REQUIRES: AskByType.
+Status CheckRoadOfTypes(const NodeArguments& arguments);
 // Loads the weights that a model asks for, along the edges that lead to a node: 4 bytes an edge of the database's budget.
 // Whoever has the database lets go of them before it. kInvalidArgument where edges have none, or a negative one.
 Status TakeWeights(Database& database, const std::string& topology, TrainOptions& train);

@@ -20,6 +20,7 @@
 #include "remote_road.h"
 #include "remote_states.h"
 #include "train_node.h"
+#include "train_types.h"
 
 namespace quarry::cli {
 namespace {
@@ -108,6 +109,7 @@ class ServerSource final : public TrainingSource {
         Agree(trainers(), first_ ? Connect(arguments_.workers.memory_bytes) : Status::Ok()));
     QUARRY_RETURN_IF_ERROR(Agree(trainers(), TakeTargets(*opened_.store, opened_.manifest, arguments_)));
     QUARRY_RETURN_IF_ERROR(ShareDegrees());
+    QUARRY_RETURN_IF_ERROR(ShareKinds());
     if (arguments_.train.torch_threads == 0) {
       arguments_.train.torch_threads = std::max(1U, ProcessorCount() / size_);
     }
@@ -121,6 +123,8 @@ class ServerSource final : public TrainingSource {
       QUARRY_RETURN_IF_ERROR(Agree(trainers(), OpenRun(open.setup.run)));
       QUARRY_RETURN_IF_ERROR(arguments_.newest ? OpenNewest(open.road) : OpenStream(open.road));
     }
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), CheckEdgesStayed(*opened_.store, address_, opened_.manifest,
+                                                              arguments_.road.spec, arguments_.train)));
     open.setup.remote = true;
     open.setup.trainers = size_;
     open.setup.memory_budget_bytes = opened_.memory_bytes;
@@ -133,13 +137,15 @@ class ServerSource final : public TrainingSource {
  private:
   // What is looked up once would not know of nodes that come.
   Status CheckNewest() const {
-    if (!arguments_.newest || (!arguments_.train.spec.needs_degrees() && arguments_.target.empty())) {
-      return Status::Ok();
-    }
+    const ModelSpec& model = arguments_.train.spec;
+    std::string_view once;
+    if (model.needs_degrees()) once = "this model looks the degrees of all nodes up";
+    if (model.needs_relations()) once = "this model looks the relations of all edges up";
+    if (!arguments_.target.empty()) once = "--target opens its table";
+    if (!arguments_.newest || once.empty()) return Status::Ok();
     return MakeStatus(Code::kUsage,
                       "--newest takes in nodes that come meanwhile, and {} once: leave one of them out",
-                      arguments_.target.empty() ? "this model looks the degrees of all nodes up"
-                                                : "--target opens its table");
+                      once);
   }
 
   // All trainers open it anew at the same epochs: the first one says when.
@@ -185,6 +191,26 @@ class ServerSource final : public TrainingSource {
     if (first_) degrees = *train.degrees;
     QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, degrees));
     train.degrees = std::make_shared<const std::vector<uint32_t>>(std::move(degrees));
+    return Status::Ok();
+  }
+
+  // What a model is told of types and relations. The relation of each edge is looked up once, by the first one, whose memory
+  // is the road's.
+  Status ShareKinds() {
+    TrainOptions& train = arguments_.train;
+    if (!train.spec.needs_relations()) return Status::Ok();
+    const RoadSpec& road = arguments_.road.spec;
+    const auto take = [&]() -> Status {
+      QUARRY_RETURN_IF_ERROR(CheckRoadOfTypes(arguments_));
+      QUARRY_RETURN_IF_ERROR(TakeInputs(opened_.manifest, road, train));
+      return first_ ? TakeKindsOf(*opened_.store, opened_.manifest, road, train) : Status::Ok();
+    };
+    QUARRY_RETURN_IF_ERROR(Agree(trainers(), take()));
+    if (trainers_ == nullptr || !road.relation_fanouts.empty()) return Status::Ok();
+    std::vector<uint32_t> kinds;
+    if (first_) kinds = *train.inputs.kinds;
+    QUARRY_RETURN_IF_ERROR(TellAll(*trainers_, kinds));
+    train.inputs.kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds));
     return Status::Ok();
   }
 

@@ -131,6 +131,7 @@ std::string NodeSettings::ToString() const {
   if (train.regression_loss != RegressionLoss::kMse) {  // as runs from before there was a choice have it
     text += fmt::format(" --loss {}", quarry::NameOf(train.regression_loss));
   }
+  if (train.whole_graph != nullptr) text += " --eval layers";  // which decides what the best epoch is
   if (!from.empty()) text += " --from " + SettingOfName(from);
   if (built != nullptr) text += " " + LayoutSettings(*built);
   if (planned != nullptr) text += " " + LayoutSettings(*planned, resample);

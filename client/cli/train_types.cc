@@ -4,6 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "opened_store.h"
+#include "quarry/base/process.h"
+#include "quarry/base/units.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/relation_scan.h"
 #include "quarry/storage/times.h"
@@ -61,6 +64,48 @@ Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& 
   train.inputs.kind_count = static_cast<uint32_t>(graph->relation_count);
   train.inputs.types.push_back({.dim = columns(road.feature_table) + JoinedDim(manifest, road.topology)});
   return Status::Ok();
+}
+
+Status TakeKindsOf(client::Store& store, const Manifest& manifest, const RoadSpec& road,
+                   TrainOptions& train) {
+  if (!train.spec.needs_relations() || !road.relation_fanouts.empty()) return Status::Ok();
+  const TopologyRecord& record = *manifest.FindTopology(road.topology);  // TakeInputs has found it
+  if (const uint64_t bytes = record.edge_count * sizeof(uint32_t); bytes > MemoryLimitBytes()) {
+    return MakeStatus(Code::kOutOfBudget,
+                      "--model {} holds the relations of {} edges, {}, and the machine or cgroup allows {}",
+                      quarry::NameOf(train.spec.model), record.edge_count, FormatBytes(bytes),
+                      FormatBytes(MemoryLimitBytes()));
+  }
+  constexpr uint64_t kPieceEdges = 256 << 10;
+  auto kinds = std::make_shared<std::vector<uint32_t>>();
+  kinds->reserve(record.edge_count);
+  while (kinds->size() < record.edge_count) {
+    const uint64_t count = std::min(kPieceEdges, record.edge_count - kinds->size());
+    QUARRY_TRY(const std::vector<uint32_t> numbers, store.ReadEdges(record.name, kinds->size(), count));
+    if (numbers.size() != 3 * count) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "topology \"{}\" had {} edges and has fewer by now: start the training again",
+                        record.name, record.edge_count);
+    }
+    for (size_t i = 0; i < numbers.size(); i += 3) kinds->push_back(numbers[i + 1]);
+  }
+  train.inputs.kinds = std::move(kinds);
+  return Status::Ok();
+}
+
+Status CheckEdgesStayed(client::Store& store, const std::string& address, const Manifest& manifest,
+                        const RoadSpec& road, const TrainOptions& train) {
+  if (train.inputs.kinds == nullptr) return Status::Ok();
+  QUARRY_TRY(const Manifest now, ManifestOf(store, address));
+  const TopologyRecord* const before = manifest.FindTopology(road.topology);
+  const TopologyRecord* const after = now.FindTopology(road.topology);
+  if (after != nullptr && after->timestamp() == before->timestamp() &&
+      after->edge_count == before->edge_count) {
+    return Status::Ok();
+  }
+  return MakeStatus(Code::kInvalidArgument,
+                    "{}: edges of topology \"{}\" came or went while their relations were read: start again",
+                    address, road.topology);
 }
 
 Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "quarry/client/store.h"
 #include "quarry/database.h"
 #include "quarry/format/manifest.h"
 #include "quarry/format/road_spec.h"
@@ -23,5 +25,13 @@ Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& 
 // Loads the relation of each edge where batches do not say it: 4 bytes an edge of the database's budget. Whoever has the
 // database lets go of them before it. kOutOfBudget, kCorruption.
 Status TakeKinds(Database& database, const RoadSpec& road, TrainOptions& train);
+// The same from a store, here or at a server, of the edges that the manifest tells of: 4 bytes an edge, which are the
+// trainer's. kOutOfBudget where the machine or cgroup has not as much, or the server, which reads all edges for it;
+// kInvalidArgument where edges came or went since.
+Status TakeKindsOf(client::Store& store, const Manifest& manifest, const RoadSpec& road, TrainOptions& train);
+// Once the road is open, whose edge ids are those of its snapshot: kInvalidArgument where edges came or went since the manifest,
+// so that the relations may be other edges'. For models that took them.
+Status CheckEdgesStayed(client::Store& store, const std::string& address, const Manifest& manifest,
+                        const RoadSpec& road, const TrainOptions& train);
 
 }  // namespace quarry::cli

@@ -80,30 +80,43 @@ Result<std::unique_ptr<PageFile>> PageFile::Create(IoBackend& backend, const Pag
 }
 
 Result<std::unique_ptr<PageFile>> PageFile::Open(IoBackend& backend, const PageFileSpec& spec,
-                                                 const PageMapName& map) {
-  return OpenAs(backend, spec, map, OpenMode::kReadWriteDirect);
+                                                 const PageMapName& map, const PageMapName& kept) {
+  return OpenAs(backend, spec, map, kept, OpenMode::kReadWriteDirect);
 }
 
 Result<std::unique_ptr<PageFile>> PageFile::OpenAs(IoBackend& backend, const PageFileSpec& spec,
-                                                   const PageMapName& map, OpenMode mode) {
+                                                   const PageMapName& map, const PageMapName& kept,
+                                                   OpenMode mode) {
   QUARRY_RETURN_IF_ERROR(CheckSpec(spec));
   QUARRY_TRY(File file, backend.Open(spec.path, mode));
   std::unique_ptr<PageFile> pages(new PageFile(backend, spec, std::move(file)));
-  QUARRY_RETURN_IF_ERROR(pages->LoadMap(map));
+  QUARRY_RETURN_IF_ERROR(pages->LoadMaps(map, kept));
   return pages;
 }
 
-Status PageFile::LoadMap(const PageMapName& map) {
+Status PageFile::LoadMaps(const PageMapName& map, const PageMapName& kept) {
   QUARRY_TRY(const uint64_t slot_count, ReadSuperblock(backend_, file_, spec_));
-  std::vector<PageEntry> entries(spec_.page_count);
+  std::vector<PageEntry> entries(spec_.page_count), kept_entries;
   if (!map.path.empty()) {
     QUARRY_TRY(entries, ReadMapFile(backend_, spec_, map, slot_count));
+  }
+  if (!kept.path.empty()) {
+    QUARRY_TRY(kept_entries, ReadMapFile(backend_, spec_, kept, slot_count));
   }
   MutexLock lock(mutex_);
   entries_ = std::move(entries);
   uses_.assign(slot_count, 0);
   for (const PageEntry& entry : entries_) {
     if (entry.slot != kNoPageSlot) uses_[entry.slot] = kCurrent | kCommitted;
+  }
+  for (PageNumber page = 0; page < kept_entries.size(); ++page) {
+    const PageEntry& entry = kept_entries[page];
+    if (entry.slot == kNoPageSlot) continue;
+    if (uses_[entry.slot] != 0 && entries_[page] != entry) {
+      return MakeStatus(Code::kCorruption, "{}: page {} is in slot {}, where {} has another one", kept.path,
+                        page, entry.slot, map.path);
+    }
+    uses_[entry.slot] |= kKept;
   }
   for (uint32_t slot = static_cast<uint32_t>(slot_count); slot-- > 0;) {
     if (uses_[slot] == 0) free_.push_back(slot);
@@ -121,15 +134,21 @@ uint64_t PageFile::slot_count() const {
 }
 
 uint64_t PageFile::memory_bytes() const {
-  // The map and a copy of it while it is written; up to three slots a page, each with its use and a place in
-  // the free list, whose vectors may be half empty.
-  constexpr uint64_t kBytesPerPage = 2 * sizeof(PageEntry) + 2 * 3 * (sizeof(uint8_t) + sizeof(uint32_t));
+  // The map and a copy of it while it is written, or the kept one while it is read; up to four slots a page, each with
+  // its use and a place in the free list, whose vectors may be half empty.
+  constexpr uint64_t kBytesPerPage = 2 * sizeof(PageEntry) + 2 * 4 * (sizeof(uint8_t) + sizeof(uint32_t));
   return spec_.page_count * kBytesPerPage + MapBufferBytes(spec_.page_count);
 }
 
 PageEntry PageFile::entry(PageNumber page) const {
   MutexLock lock(mutex_);
   return entries_[page];
+}
+
+bool PageFile::is_kept(PageNumber page) const {
+  MutexLock lock(mutex_);
+  const uint32_t slot = entries_[page].slot;
+  return slot != kNoPageSlot && (uses_[slot] & kKept) != 0;
 }
 
 uint32_t PageFile::AllocateSlot() {
@@ -228,12 +247,18 @@ Status PageFile::WriteMap(const std::string& path, uint64_t generation) {
   return WriteMapFile(backend_, spec_, {path, generation}, entries);
 }
 
-void PageFile::CommitMap() {
+void PageFile::CommitMap(KeptMap kept) {
   MutexLock lock(mutex_);
   for (uint32_t slot = static_cast<uint32_t>(uses_.size()); slot-- > 0;) {
     const bool named = (uses_[slot] & kWritten) != 0;
+    uint8_t gone = named ? kWritten | kAbandoned : kCommitted | kAbandoned;
+    if (kept != KeptMap::kAsBefore) gone |= kKept;
+    if (named && kept == KeptMap::kThis) {
+      uses_[slot] |= kKept;
+      gone &= static_cast<uint8_t>(~kKept);
+    }
     if (named) uses_[slot] |= kCommitted;
-    Drop(slot, named ? kWritten | kAbandoned : kCommitted | kAbandoned);
+    Drop(slot, gone);
   }
 }
 

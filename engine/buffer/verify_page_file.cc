@@ -13,11 +13,12 @@ struct PlacedPage {
   PageEntry entry;
 };
 
+// Those that the other map has there as well are left out.
 std::vector<PlacedPage> InOrderOfSlots(const PageFile& file) {
   std::vector<PlacedPage> placed;
   for (PageNumber page = 0; page < file.page_count(); ++page) {
     const PageEntry entry = file.entry(page);
-    if (entry.slot != kNoPageSlot) placed.push_back({page, entry});
+    if (entry.slot != kNoPageSlot && !file.is_kept(page)) placed.push_back({page, entry});
   }
   std::ranges::sort(placed, {}, [](const PlacedPage& p) { return p.entry.slot; });
   return placed;
@@ -46,9 +47,9 @@ void Visit(const PageFile& file, const PlacedPage& placed, const Status& read,
 }  // namespace
 
 Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
-                      const PageVisit& visit) {
+                      const PageVisit& visit, const PageMapName& but_not) {
   QUARRY_TRY(const std::unique_ptr<PageFile> file,
-             PageFile::OpenAs(backend, spec, map, OpenMode::kReadDirect));
+             PageFile::OpenAs(backend, spec, map, but_not, OpenMode::kReadDirect));
   const size_t run_max = std::max<size_t>(1, kMiB / spec.page_bytes);
   QUARRY_TRY(const IoBuffer buffer, IoBuffer::Allocate(run_max * spec.page_bytes));
   const std::vector<PlacedPage> placed = InOrderOfSlots(*file);

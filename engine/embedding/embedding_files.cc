@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 namespace quarry {
 namespace {
@@ -98,6 +99,10 @@ Result<EmbeddingFiles> FilesOf(const Store& store, const EmbeddingRecord& record
   if (!record.map_file.empty()) {
     files.map = {.path = store.path() + "/" + record.map_file, .generation = record.map_generation};
   }
+  if (!record.kept_map_file.empty()) {
+    files.kept = {.path = store.path() + "/" + record.kept_map_file,
+                  .generation = record.kept_map_generation};
+  }
   return files;
 }
 
@@ -110,8 +115,7 @@ Status ForEachUnnamedFile(const Store& store, const std::function<void(const std
   std::set<std::string> named;
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const EmbeddingRecord& record : manifest->embeddings) {
-    named.insert(record.file);
-    named.insert(record.map_file);
+    for (std::string& file : record.files()) named.insert(std::move(file));
   }
   const std::string folder = fmt::format("{}/{}", store.path(), kEmbeddingFolder);
   std::error_code error;

@@ -33,6 +33,7 @@ struct EmbeddingFiles {
   PooledTableShape shape;
   PageFileSpec pages;
   PageMapName map;
+  PageMapName kept;  // an empty path where no map is kept
 };
 // kCorruption for a table that cannot be, kUnsupported for one that this Quarry does not know.
 Result<EmbeddingFiles> FilesOf(const Store& store, const EmbeddingRecord& record);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "embedding_files.h"
@@ -140,9 +141,7 @@ Status DropEmbeddings(Store& store, std::string_view name) {
     std::erase_if(manifest.embeddings, [&](const EmbeddingRecord& other) { return other.name == name; });
     return Status::Ok();
   }));
-  for (const std::string& dropped : {record->file, record->map_file}) {
-    if (!dropped.empty()) Discard(store.backend(), store.path() + "/" + dropped);
-  }
+  for (const std::string& dropped : record->files()) Discard(store.backend(), store.path() + "/" + dropped);
   return RemoveLeftovers(store, name);
 }
 
@@ -153,7 +152,7 @@ Result<std::unique_ptr<StoredEmbeddings>> StoredEmbeddings::OpenFile(Store& stor
   if (record == nullptr) return NoTable(store, name);
   QUARRY_TRY(const EmbeddingFiles files, FilesOf(store, *record));
   std::unique_ptr<StoredEmbeddings> opened(new StoredEmbeddings(store, *record));
-  auto file = PageFile::Open(store.backend(), files.pages, files.map);
+  auto file = PageFile::Open(store.backend(), files.pages, files.map, files.kept);
   if (!file.ok()) return MissingIsCorruption(file.status());
   opened->file_ = std::move(file).value();
   QUARRY_RETURN_IF_ERROR(LockAlone(opened->file_->file(), name));
@@ -200,7 +199,7 @@ Status StoredEmbeddings::Checkpoint(int64_t timestamp) {
   return CheckpointAll(store_, {&self, 1}, timestamp);
 }
 
-Status StoredEmbeddings::WriteMap(int64_t timestamp) {
+Status StoredEmbeddings::WriteMap(int64_t timestamp, KeptMap kept) {
   if (timestamp < record_.timestamp) {
     return MakeStatus(Code::kInvalidArgument,
                       "a checkpoint of embedding table \"{}\" at timestamp {}, and there is one at {}",
@@ -211,6 +210,10 @@ Status StoredEmbeddings::WriteMap(int64_t timestamp) {
   ++next_.map_generation;
   next_.map_file = MapFileName(record_.name, record_.generation, next_.map_generation);
   next_.timestamp = timestamp;
+  const bool as_before = kept == KeptMap::kAsBefore, this_one = kept == KeptMap::kThis;
+  next_.kept_map_file = as_before ? record_.kept_map_file : this_one ? next_.map_file : std::string();
+  next_.kept_map_generation = as_before ? record_.kept_map_generation : this_one ? next_.map_generation : 0;
+  next_.kept_timestamp = as_before ? record_.kept_timestamp : this_one ? timestamp : 0;
   return file_->WriteMap(store_.path() + "/" + next_.map_file, next_.map_generation);
 }
 
@@ -223,21 +226,25 @@ Status StoredEmbeddings::Publish(Manifest& manifest) const {
   return NoTable(store_, record_.name);
 }
 
-void StoredEmbeddings::Commit() {
-  file_->CommitMap();
-  // The map before, and those whose commit did not come about.
-  for (uint64_t map = record_.map_generation; map < next_.map_generation; ++map) {
+void StoredEmbeddings::Commit(KeptMap kept) {
+  file_->CommitMap(kept);
+  const auto discard = [&](uint64_t map) {
+    if (map == next_.kept_map_generation) return;
     Discard(store_.backend(), store_.path() + "/" + MapFileName(record_.name, record_.generation, map));
-  }
+  };
+  // The map that was kept, the one before, and those whose commit did not come about.
+  const uint64_t kept_map = record_.kept_map_generation;
+  if (kept_map > 0 && kept_map < record_.map_generation) discard(kept_map);
+  for (uint64_t map = record_.map_generation; map < next_.map_generation; ++map) discard(map);
   record_ = next_;
 }
 
 Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
-                     const std::function<Status(Manifest&)>& also) {
+                     const std::function<Status(Manifest&)>& also, KeptMap kept) {
   const ScopedSpan span("checkpoint embeddings");
   for (StoredEmbeddings* const table : tables) {
     assert(&table->store_ == &store);
-    QUARRY_RETURN_IF_ERROR(table->WriteMap(timestamp));
+    QUARRY_RETURN_IF_ERROR(table->WriteMap(timestamp, kept));
     KillPoint("embeddings: one map written");
   }
   KillPoint("embeddings: maps written, not named");
@@ -247,7 +254,32 @@ Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, in
   };
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest(publish));
   KillPoint("embeddings: named, old maps there");
-  for (StoredEmbeddings* const table : tables) table->Commit();
+  for (StoredEmbeddings* const table : tables) table->Commit(kept);
+  return Status::Ok();
+}
+
+Status ReturnToKept(Store& store, std::span<const std::string> names,
+                    const std::function<Status(Manifest&)>& also) {
+  std::vector<std::string> gone;
+  const auto change = [&](Manifest& manifest) {
+    gone.clear();
+    for (const std::string& name : names) {
+      const auto record = std::ranges::find(manifest.embeddings, name, &EmbeddingRecord::name);
+      if (record == manifest.embeddings.end()) return NoTable(store, name);
+      if (record->kept_map_file.empty()) {
+        return MakeStatus(Code::kInvalidArgument, "{}: embedding table \"{}\" keeps no earlier checkpoint",
+                          store.path(), name);
+      }
+      if (record->kept_map_file != record->map_file) gone.push_back(record->map_file);
+      record->map_file = std::exchange(record->kept_map_file, {});
+      record->map_generation = std::exchange(record->kept_map_generation, 0);
+      record->timestamp = std::exchange(record->kept_timestamp, 0);
+    }
+    return also ? also(manifest) : Status::Ok();
+  };
+  QUARRY_RETURN_IF_ERROR(store.UpdateManifest(change));
+  KillPoint("embeddings: named, old maps there");
+  for (const std::string& file : gone) Discard(store.backend(), store.path() + "/" + file);
   return Status::Ok();
 }
 

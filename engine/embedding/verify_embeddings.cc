@@ -14,11 +14,15 @@ class TableCheck {
       : record_(record), files_(files), progress_(progress), report_(report) {}
 
   Status Run(IoBackend& backend) {
-    report_.files += record_.map_file.empty() ? 1 : 2;
-    const Status status = VerifyPageFile(
-        backend, files_.pages, files_.map,
-        [&](PageNumber page, const Result<std::span<const std::byte>>& body) { Visit(page, body); });
+    report_.files += record_.files().size();
+    const PageVisit visit = [&](PageNumber page, const Result<std::span<const std::byte>>& body) {
+      Visit(page, body);
+    };
     // The first fault of the file itself ends its reading; an error ends all.
+    Status status = VerifyPageFile(backend, files_.pages, files_.map, visit);
+    if (status.ok() && stopped_.ok() && !files_.kept.path.empty()) {
+      status = VerifyPageFile(backend, files_.pages, files_.kept, visit, files_.map);
+    }
     QUARRY_RETURN_IF_ERROR(Note(MissingIsCorruption(status)));
     return stopped_;
   }

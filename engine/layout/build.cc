@@ -47,9 +47,9 @@ Status LayoutBuilder::Prepare(const std::string& folder) {
 
 // What the sampled batches depend on.
 uint64_t LayoutBuilder::TraceKey() const {
-  return MixSeed(spec_.road.SampleHash(), spec_.first_pass, spec_.first_batch, spec_.batches, spec_.epochs,
-                 topology_record_.timestamp(), topology_record_.edge_count, place_.generation, seed_hash_,
-                 spec_.share.rank, spec_.share.ranks,
+  return MixSeed(spec_.road.SampleHash(), spec_.road.edge_ids, spec_.first_pass, spec_.first_batch,
+                 spec_.batches, spec_.epochs, topology_record_.timestamp(), topology_record_.edge_count,
+                 place_.generation, seed_hash_, spec_.share.rank, spec_.share.ranks,
                  Checksum64(std::as_bytes(std::span(spec_.share.rank_partitioning))));
 }
 
@@ -132,10 +132,11 @@ Status LayoutBuilder::Plan() {
                            .cyclic = spec_.cyclic,
                            .row_bytes = stride};
   if (degrees_ != nullptr) options.degrees = *degrees_;
-  QUARRY_TRY(reservation_, budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) +
-                                               trace_->resident_bytes() +
-                                               LayoutEncoder::MemoryBytes(node_count, report_.trace),
-                                           "planning a layout"));
+  QUARRY_TRY(
+      reservation_,
+      budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) + trace_->resident_bytes() +
+                          LayoutEncoder::MemoryBytes(node_count, report_.trace, spec_.road.edge_ids),
+                      "planning a layout"));
   std::unique_ptr<NextUses> next_uses;
   for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp"}) {
     QUARRY_RETURN_IF_ERROR(Remove(file));

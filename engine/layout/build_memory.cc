@@ -41,7 +41,7 @@ uint64_t BuildBytesMax(const Manifest& manifest, const LayoutSpec& spec, uint64_
                            .batch_edges_max = in_32_bits(edges_max)};
   constexpr uint64_t kBatchBytes = 2 * sizeof(uint64_t);  // its place in the trace
   const uint64_t planning = CachePlanBytes(cache, batch_nodes_max) + batches * kBatchBytes +
-                            LayoutEncoder::MemoryBytes(table.row_count, trace);
+                            LayoutEncoder::MemoryBytes(table.row_count, trace, spec.road.edge_ids);
   const uint64_t cells = table.row_count * CeilDiv(row_bytes, kPageBytes);  // a checksum each, at most
   const uint64_t pages = batches * CeilDiv(batch_nodes_max * stride, kPageBytes);
   const uint64_t packing = (cells + pages) * sizeof(uint32_t) + batches * sizeof(PackStream) +

@@ -97,13 +97,13 @@ Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const
              budget.Reserve(directory.node_count / 8 + IoBuffer::MappedBytes(block_bytes) +
                                 2 * directory.cache_slots * sizeof(NodeId) +
                                 directory.batches.size() * sizeof(uint64_t) + 40 * directory.nodes_max() +
-                                12 * directory.edges_max(),
+                                (record.spec.edge_ids ? 20 : 12) * directory.edges_max(),
                             "counting changed seeds"));
   QUARRY_TRY(const ChangedLists lists, ListsSince(store, budget, *topology, record, directory.node_count));
   counted.lists = lists.count();
   QUARRY_TRY(const IoBuffer pages, IoBuffer::Allocate(block_bytes));
   BlockDecoder decoder(static_cast<uint32_t>(directory.cache_slots), directory.node_count,
-                       directory.start_nodes);
+                       directory.start_nodes, record.spec.edge_ids);
   PlannedBlock planned;
   std::vector<NodeId> slot_nodes(directory.cache_slots, kNoNode);
   std::ranges::copy(directory.start_nodes, slot_nodes.begin());

@@ -26,6 +26,18 @@ uint64_t HashSeeds(std::span<const NodeId> seeds) {
   return hash;
 }
 
+namespace {
+
+// Table and topology are those that it was built from, or of later generations.
+bool HasFilesOf(const Manifest& manifest, const LayoutRecord& record) {
+  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
+  const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
+  return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
+         topology->generation >= record.topology_generation;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Layout>> Layout::Open(Store& store, std::string_view name) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const LayoutRecord* record = manifest->FindLayout(name);
@@ -40,7 +52,7 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   const LayoutRecord* const record = &named;
   const std::string& name = record->name;
-  if (!IsServable(*manifest, *record)) {
+  if (!HasFilesOf(*manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
         "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
@@ -165,12 +177,15 @@ uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_c
   return spec.policy == PolicyKind::kNone ? 0 : std::min(spec.road.cache_bytes / row_stride, row_count);
 }
 
+bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record) {
+  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp;
+}
+
 namespace {
 
-// No edges and no nodes were committed since; a compaction changes none.
+// No edges and no nodes were committed since.
 bool HasGraphOf(const Manifest& manifest, const TopologyRecord& topology, const LayoutRecord& record) {
-  return topology.generation >= record.topology_generation && topology.timestamp() <= record.timestamp &&
-         manifest.grown <= record.timestamp;
+  return HasEdgesOf(topology, record) && manifest.grown <= record.timestamp;
 }
 
 }  // namespace
@@ -183,10 +198,8 @@ bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
 }
 
 bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
-  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
-  const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
-  return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
-         topology->generation >= record.topology_generation;
+  return HasFilesOf(manifest, record) &&
+         (!record.spec.edge_ids || HasEdgesOf(*manifest.FindTopology(record.spec.topology), record));
 }
 
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {
@@ -204,9 +217,6 @@ bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const Layo
 }
 
 Status CheckPlannable(const RoadSpec& road) {
-  if (road.edge_ids) {
-    return Status(Code::kUnsupported, "a layout keeps no edge ids: take them from a live road");
-  }
   if (!TakesAll(road)) return Status::Ok();
   return Status(Code::kUnsupported,
                 "all neighbors are taken by batches that are sampled as they come: give a layout numbers");

@@ -43,12 +43,12 @@ Result<std::unique_ptr<LayoutEncoder>> LayoutEncoder::Make(IoBackend& backend, c
   return encoder;
 }
 
-uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace) {
+uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace, bool edge_ids) {
   constexpr uint64_t kBytesPerNode = 60;  // positions, pairs with scratch, slots, ids, encoded
-  constexpr uint64_t kBytesPerEdge = 16;
+  constexpr uint64_t kBytesPerEdge = 16, kBytesPerEdgeId = 16;
   // Places by node, and the counts with which segments are built (segments.h).
   return 2 * node_count * sizeof(uint32_t) + trace.batch_nodes_max * kBytesPerNode +
-         trace.batch_edges_max * kBytesPerEdge + 32 * kMiB;
+         trace.batch_edges_max * (kBytesPerEdge + (edge_ids ? kBytesPerEdgeId : 0)) + 32 * kMiB;
 }
 
 void LayoutEncoder::ReleaseWork() {
@@ -143,6 +143,9 @@ Status LayoutEncoder::EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vect
   QUARRY_TRY(const std::span<const std::byte> step_bytes, steps_->Read(batch, steps_buffer_));
   const std::span<const uint32_t> block = Words(block_bytes);
   const uint32_t targets = block[0];
+  const uint32_t edges = block[1 + uint64_t{targets}];
+  const std::span<const uint32_t> of_edges = block.subspan(2 + uint64_t{targets});
+  const bool edge_ids = of_edges.size() > edges;  // low words, then high ones
   const std::span<const uint32_t> slots = Step(step_bytes).slots;
   QUARRY_TRY(const std::span<const Admission> useful,
              ReadArray<Admission>(*admissions_, trace_.batch_count() - 1 - batch, admissions_buffer_));
@@ -173,13 +176,15 @@ Status LayoutEncoder::EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vect
   encoder_.Encode({.nodes = nodes->nodes,
                    .hop_offsets = nodes->hop_offsets,
                    .indptr = block.subspan(1, targets + 1),
-                   .indices = block.subspan(2 + uint64_t{targets}),
+                   .indices = of_edges.first(edges),
                    .slots = slots,
                    .segment_places = batches_per_segment_ > 0 ? std::span<const uint32_t>(places_)
                                                               : std::span<const uint32_t>(),
                    .admitted = admitted,
                    .carried = carried,
-                   .node_count = node_count_},
+                   .node_count = node_count_,
+                   .edge_low = of_edges.subspan(edges, edge_ids ? edges : 0),
+                   .edge_high = edge_ids ? of_edges.last(edges) : std::span<const uint32_t>()},
                   out);
   const auto misses = static_cast<uint64_t>(std::count(slots.begin(), slots.end(), kNoSlot)) + carried.size();
   entries_.push_back({.block_bytes = out.size(),
@@ -187,7 +192,7 @@ Status LayoutEncoder::EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vect
                       .segment_rows = encoder_.segment_rows(),
                       .segment = segments_.empty() ? 0 : segments_.size() - 1,
                       .nodes = nodes->nodes.size(),
-                      .edges = block.size() - 2 - targets,
+                      .edges = edges,
                       .misses = misses});
   if (encoder_.segment_rows() > 0) {
     reads_.clear();

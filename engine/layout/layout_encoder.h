@@ -37,7 +37,8 @@ class LayoutEncoder {
                                                      const DatabaseId& database_id, uint64_t generation,
                                                      uint64_t node_count, uint64_t row_stride,
                                                      uint64_t gap_bytes_max);
-  static uint64_t MemoryBytes(uint64_t node_count, const TraceSummary& trace);
+  // `edge_ids`: batches say which edges they have.
+  static uint64_t MemoryBytes(uint64_t node_count, const TraceSummary& trace, bool edge_ids);
 
   Status AddStep(const TraceBatch& nodes, const CacheStep& step);
   // `carried` rows are read with the last batch. Forgets the admissions of rows that leave the cache before

@@ -196,7 +196,8 @@ void BlockEncoder::NumberFrame(const BlockPlan& plan, Groups& groups) {
 //   slots       of the cached rows, group by group, ascending
 //   rows        nodes of the chunk, places of the segment rows, both ascending; nodes of the latter; the
 //               group of each row
-//   edges       degree of each target, then the neighbors as local ids
+//   edges       degree of each target, then the neighbors as local ids; where it says which edges these are, low and high
+//               words of their ids
 //   admissions  frame rows, ascending, and the slots that they go to
 void BlockEncoder::Encode(const BlockPlan& plan, std::vector<std::byte>& out) {
   Groups groups;
@@ -257,6 +258,7 @@ void BlockEncoder::Encode(const BlockPlan& plan, std::vector<std::byte>& out) {
     }
   }
   writer.Packed(tags_, BitsFor(node_count - 1));
+  if (!plan.edge_low.empty()) WriteEdgeIds(plan, old_of, writer);
 
   pairs_.clear();
   for (const BlockPlan::Admission& a : plan.admitted) {
@@ -278,8 +280,48 @@ void BlockEncoder::Encode(const BlockPlan& plan, std::vector<std::byte>& out) {
   writer.Packed(tags_, BitsFor(slot_max));
 }
 
-BlockDecoder::BlockDecoder(uint32_t cache_slots, uint64_t node_count, std::span<const NodeId> start_nodes)
-    : cache_slots_(cache_slots), node_count_(node_count), start_nodes_(start_nodes) {
+// The widths of the two words, 0 for high ones that are all zero, and the words in the order of the neighbors.
+void BlockEncoder::WriteEdgeIds(const BlockPlan& plan, std::span<const uint32_t> old_of, ByteWriter& writer) {
+  const uint32_t high_max = std::ranges::max(plan.edge_high);
+  const uint32_t low_bits = BitsFor(std::ranges::max(plan.edge_low));
+  const uint32_t high_bits = high_max == 0 ? 0 : BitsFor(high_max);
+  writer.U32(low_bits);
+  writer.U32(high_bits);
+  const auto write = [&](std::span<const uint32_t> words, uint32_t bits) {
+    tags_.clear();
+    for (const uint32_t v : old_of) {
+      for (uint32_t e = plan.indptr[v]; e < plan.indptr[v + 1]; ++e) tags_.push_back(words[e]);
+    }
+    writer.Packed(tags_, bits);
+  };
+  write(plan.edge_low, low_bits);
+  if (high_bits > 0) write(plan.edge_high, high_bits);
+}
+
+namespace {
+
+// `words` is room for one of each edge.
+Status ReadEdgeIds(ByteReader& reader, uint64_t edges, std::vector<uint32_t>& words,
+                   std::vector<uint64_t>& ids) {
+  const uint32_t low_bits = reader.U32(), high_bits = reader.U32();
+  if (!reader.ok() || low_bits == 0 || low_bits > 32 || high_bits > 32) {
+    return Malformed("a width of edge ids");
+  }
+  words.resize(edges);
+  reader.Packed(words, low_bits);
+  ids.assign(words.begin(), words.end());
+  if (high_bits > 0) {
+    reader.Packed(words, high_bits);
+    for (uint64_t e = 0; e < edges; ++e) ids[e] |= uint64_t{words[e]} << 32;
+  }
+  return reader.ok() ? Status::Ok() : Malformed("its edge ids");
+}
+
+}  // namespace
+
+BlockDecoder::BlockDecoder(uint32_t cache_slots, uint64_t node_count, std::span<const NodeId> start_nodes,
+                           bool edge_ids)
+    : cache_slots_(cache_slots), node_count_(node_count), start_nodes_(start_nodes), edge_ids_(edge_ids) {
   Restart();
 }
 
@@ -351,6 +393,8 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
     if (last > first && largest >= block.hop_offsets[g + 1])
       return Malformed("a neighbor beyond the next hop");
   }
+  block.edge_ids.clear();
+  if (edge_ids_ && edges > 0) QUARRY_RETURN_IF_ERROR(ReadEdgeIds(reader, edges, tags_, block.edge_ids));
 
   out.admitted_rows.resize(head.admissions);
   out.admitted_slots.resize(head.admissions);

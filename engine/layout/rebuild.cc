@@ -153,6 +153,13 @@ Result<std::string> Rebuild::WhyOtherBatches() {
 Result<std::string> Rebuild::WhyOtherEdges() {
   const std::string& name = record_.spec.topology;
   if (snapshot_->FindTopology(name)->timestamp() <= record_.timestamp) return std::string();
+  if (record_.spec.edge_ids) {
+    return fmt::format(
+        "edges of topology \"{}\" were added or removed, and the batches say which edges they have by "
+        "numbers "
+        "that all others have, too, since then",
+        name);
+  }
   if (record_.spec.seed_order != SeedOrder::kRandom) {
     return fmt::format("edges of topology \"{}\" were added or removed", name);
   }

@@ -31,11 +31,17 @@ class Canonizer {
     const auto targets = static_cast<uint32_t>(block.indptr.size()) - 1;
     indptr.resize(targets + 1);
     indices.resize(block.indices.size());
+    edge_low.resize(block.edge_ids.size());
+    edge_high.resize(block.edge_ids.size());
     indptr[0] = 0;
     for (uint32_t v = 0; v < targets; ++v) {  // targets are whole groups, so they stay a prefix
       const uint32_t old = old_id_[v];
       uint32_t at = indptr[v];
       for (uint32_t e = block.indptr[old]; e < block.indptr[old + 1]; ++e) {
+        if (!block.edge_ids.empty()) {
+          edge_low[at] = static_cast<uint32_t>(block.edge_ids[e]);
+          edge_high[at] = static_cast<uint32_t>(block.edge_ids[e] >> 32);
+        }
         indices[at++] = new_id_[block.indices[e]];
       }
       indptr[v + 1] = at;
@@ -44,6 +50,7 @@ class Canonizer {
 
   std::vector<NodeId> nodes;
   std::vector<uint32_t> indptr, indices;
+  std::vector<uint32_t> edge_low, edge_high;  // words of the edges' ids, where the block has them
 
  private:
   void SortGroup(const Block& block, uint32_t begin, uint32_t end) {
@@ -150,8 +157,9 @@ class TraceSampling {
     summary_.batch_edges_max = std::max(summary_.batch_edges_max, edges);
     summary_.batch_targets_max = std::max(summary_.batch_targets_max, targets);
     QUARRY_RETURN_IF_ERROR(trace_.Append({encoded}));
-    return blocks_.Append(
-        {std::as_bytes(std::span(&targets, 1)), BytesOf(canonizer.indptr), BytesOf(canonizer.indices)});
+    return blocks_.Append({std::as_bytes(std::span(&targets, 1)), BytesOf(canonizer.indptr),
+                           BytesOf(canonizer.indices), BytesOf(canonizer.edge_low),
+                           BytesOf(canonizer.edge_high)});
   }
 
   const NeighborSource source_;

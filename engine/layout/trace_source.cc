@@ -28,7 +28,7 @@ static_assert(kSamplingBytes >= 2 * NeighborCache::kBuildBytes);
 constexpr uint64_t kCachedBatchesMin = 4;
 
 // A thread's block, its canonical copy, and its encoded form (sample_trace.cc).
-constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12;
+constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12, kWorkingBytesPerEdgeId = 16;
 
 struct TopologyBytes {
   uint64_t resident = 0;
@@ -147,7 +147,8 @@ Result<SampledBatch> TraceSource::SampleFirst() const {
                       spec_.road.SeedOf(spec_.first_pass, spec_.first_batch), block));
   return SampledBatch{.read_bytes = sampler->stats().bytes_read,
                       .working_bytes = sampler->scratch_bytes() + block.nodes.size() * kWorkingBytesPerNode +
-                                       block.indices.size() * kWorkingBytesPerEdge};
+                                       block.indices.size() * kWorkingBytesPerEdge +
+                                       block.edge_ids.size() * kWorkingBytesPerEdgeId};
 }
 
 // 4 bytes a node, while traces are sampled.

@@ -21,9 +21,12 @@ constexpr uint64_t kPlannedStagingBytes = 16 * kMiB;
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
 constexpr uint64_t kUnpackedRequestBytes = kMiB;  // at least Extractor's largest
 
+// Words of an edge: the neighbor, and its id where batches say that.
+uint64_t WordsPerEdge(const RoadSpec& spec) { return spec.edge_ids ? 3 : 1; }
+
 // Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
-uint64_t DecodedBytes(uint64_t nodes, uint64_t frame_rows, uint64_t edges) {
-  return (3 * nodes + 4 * frame_rows + edges) * sizeof(uint32_t);
+uint64_t DecodedBytes(uint64_t nodes, uint64_t frame_rows, uint64_t edge_words) {
+  return (3 * nodes + 4 * frame_rows + edge_words) * sizeof(uint32_t);
 }
 
 // Beside the layout itself: by cache slot, and by node of a batch.
@@ -53,6 +56,7 @@ class PlannedRoadImpl final : public PlannedRoad {
   const LiveRoad* live() const override { return live_.get(); }
 
  private:
+  Status CheckEdges() const;
   Status CheckLive() const;
   void KeepShare(std::vector<NodeId>& seeds) const;
   // Not over files in an object store, which scattered rows are not read from.
@@ -110,7 +114,15 @@ Status PlannedRoadImpl::CheckLive() const {
   RoadSpec same = options_.live->spec.ForOtherPasses();
   same.batch_size = record.spec.batch_size;
   same.seed = record.spec.seed;
-  std::string difference;  // the first
+  if (same.edge_ids && !record.spec.edge_ids) {
+    return MakeStatus(
+        Code::kUnsupported,
+        "layout \"{}\" keeps no edge ids, which are asked for: build it with --edge-ids, or take "
+        "them from a live road",
+        record.name);
+  }
+  same.edge_ids = record.spec.edge_ids;  // nobody has to ask for them
+  std::string difference;                // the first
   ForEachField(same, record.spec.ForOtherPasses(),
                [&](std::string_view name, const auto& asked, const auto& planned) {
                  if (!difference.empty() || asked == planned) return;
@@ -124,6 +136,18 @@ Status PlannedRoadImpl::CheckLive() const {
                     difference);
 }
 
+// Edge ids are places among all edges, so one that comes or goes moves those behind it.
+Status PlannedRoadImpl::CheckEdges() const {
+  const LayoutRecord& record = layout_->record();
+  if (!record.spec.edge_ids) return Status::Ok();
+  const TopologyRecord* const topology = snapshot_->FindTopology(record.spec.topology);
+  if (topology != nullptr && HasEdgesOf(*topology, record)) return Status::Ok();
+  return MakeStatus(Code::kInvalidArgument,
+                    "layout \"{}\" has edge ids of when it was built, and edges came or went since: `quarry "
+                    "layout rebuild`",
+                    record.name);
+}
+
 Status PlannedRoadImpl::OpenAll() {
   snapshot_ = options_.snapshot;
   if (snapshot_ == nullptr) {
@@ -132,6 +156,7 @@ Status PlannedRoadImpl::OpenAll() {
   QUARRY_TRY(layout_, options_.record ? Layout::Open(store_, *options_.record)
                                       : Layout::Open(store_, options_.layout));
   const LayoutDirectory& directory = layout_->directory();
+  QUARRY_RETURN_IF_ERROR(CheckEdges());
   QUARRY_RETURN_IF_ERROR(OpenTable());
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
@@ -194,7 +219,7 @@ uint64_t PlannedRoadImpl::PieceBytes(uint64_t host_slots) const {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t nodes = directory.nodes_max(), read_rows = std::max<uint64_t>(1, directory.frame_rows_max());
   return PieceForm::BytesMax(read_rows + std::min(nodes, host_slots), directory.row_stride, nodes,
-                             directory.edges_max(), read_rows, /*edge_ids=*/false);
+                             directory.edges_max(), read_rows, layout_->record().spec.edge_ids);
 }
 
 // As many slots of the cache as the device has room for beside its frames. Where that is not all, both parts begin a page
@@ -262,7 +287,8 @@ Status PlannedRoadImpl::DivideMemory() {
                       JoinedColumns::ResidentBytes(*store_.manifest(), layout_->record().spec.topology) +
                       (HasLive() ? 0 : NodePropertiesBytes(*store_.manifest()));
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
-                      DecodedBytes(nodes, directory.frame_rows_max(), directory.edges_max());
+                      DecodedBytes(nodes, directory.frame_rows_max(),
+                                   WordsPerEdge(layout_->record().spec) * directory.edges_max());
   const uint32_t least = options_.frame_count > 0 ? options_.frame_count : kFramesMin;
   const uint32_t most = options_.frame_count > 0 ? options_.frame_count : kFramesMax;
   // A live road for the other passes needs its share: frames beyond the least take at most half of what is
@@ -315,8 +341,9 @@ Status PlannedRoadImpl::Allocate() {
                IoBuffer::Allocate(std::max(kPageBytes, RoundUp(directory.block_bytes_max(), kPageBytes))));
     state_.frames.push_back(std::move(frame));
   }
-  state_.decoder = std::make_unique<BlockDecoder>(static_cast<uint32_t>(directory.cache_slots),
-                                                  directory.node_count, directory.start_nodes);
+  state_.decoder =
+      std::make_unique<BlockDecoder>(static_cast<uint32_t>(directory.cache_slots), directory.node_count,
+                                     directory.start_nodes, layout_->record().spec.edge_ids);
   state_.physical.resize(directory.cache_slots);
   if (const uint64_t bytes = SegmentStagingBytes(); bytes > 0) {
     QUARRY_TRY(state_.staging, IoBuffer::Allocate(bytes));
@@ -384,8 +411,9 @@ uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spe
   const uint64_t nodes = std::min(batch_nodes_max, table.row_count);
   const uint64_t edges = BatchEdgesMax(spec.road, nodes, topology.edge_count * times);
   const uint64_t rows_bytes = RoundUp(nodes * stride, 2 * kHugePageBytes);
-  const uint64_t block_bytes = RoundUp((nodes + edges) * sizeof(uint32_t), kPageBytes);
-  const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edges);
+  const uint64_t edge_words = WordsPerEdge(spec.road) * edges;
+  const uint64_t block_bytes = RoundUp((nodes + edge_words) * sizeof(uint32_t), kPageBytes);
+  const uint64_t frame_bytes = rows_bytes + block_bytes + DecodedBytes(nodes, nodes, edge_words);
   const uint64_t batches = spec.BatchCount(train_nodes);
   const uint64_t checksum_bytes = CeilDiv(rows_bytes + block_bytes, kPageBytes) * sizeof(uint32_t);
   // Rows that may stay in the table are read from there, past its checksums.

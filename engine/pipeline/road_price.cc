@@ -219,7 +219,8 @@ class Pricer {
   }
 
   double BlockBytes() const {
-    const double bits = std::ceil(std::log2(std::max(2.0, nodes())));
+    double bits = std::ceil(std::log2(std::max(2.0, nodes())));
+    if (facts_.told_edges > 1) bits += std::ceil(std::log2(static_cast<double>(facts_.told_edges)));
     return facts_.batch_edges * bits / 8 + nodes() * kBlockBytesPerNode;
   }
 

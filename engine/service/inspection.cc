@@ -27,12 +27,12 @@ uint64_t BytesInFolder(const std::string& path) {
   return bytes;
 }
 
-// The disk space of the page file of an embedding table, which has holes, and of its page map.
+// The disk space of the page file of an embedding table, which has holes, and of its page maps.
 uint64_t DiskBytes(const Store& store, const EmbeddingRecord& table) {
   uint64_t bytes = 0;
-  for (const std::string& file : {table.file, table.map_file}) {
+  for (const std::string& file : table.files()) {
     struct stat status {};
-    if (file.empty() || stat((store.path() + "/" + file).c_str(), &status) != 0) continue;
+    if (stat((store.path() + "/" + file).c_str(), &status) != 0) continue;
     bytes += static_cast<uint64_t>(status.st_blocks) * 512;
   }
   return bytes;

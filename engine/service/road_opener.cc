@@ -88,7 +88,8 @@ LargestBatch LargestOf(const Layout& layout) {
           .seeds = layout.record().spec.batch_size,
           .nodes = layout.directory().nodes_max(),
           .edges = layout.directory().edges_max(),
-          .topology = layout.record().spec.topology};
+           .topology = layout.record().spec.topology,
+           .edge_ids = layout.record().spec.edge_ids};
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {

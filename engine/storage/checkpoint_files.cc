@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kPieceBytes = 1 * kMiB;
-constexpr uint64_t kMapBytesPerPage = 160;  // maps of both page files, and the order in which pages are read
+constexpr uint64_t kMapBytesPerPage = 200;  // maps of both page files, and the order in which pages are read
 
 PageFileSpec PagesOf(const std::string& database_path, const Manifest& manifest,
                      const EmbeddingRecord& record) {
@@ -32,6 +32,11 @@ PageFileSpec PagesOf(const std::string& database_path, const Manifest& manifest,
 PageMapName MapOf(const std::string& database_path, const EmbeddingRecord& record) {
   if (record.map_file.empty()) return {};
   return {.path = database_path + "/" + record.map_file, .generation = record.map_generation};
+}
+
+PageMapName KeptMapOf(const std::string& database_path, const EmbeddingRecord& record) {
+  if (record.kept_map_file.empty()) return {};
+  return {.path = database_path + "/" + record.kept_map_file, .generation = record.kept_map_generation};
 }
 
 // Writes pages one behind the other into a new page file.
@@ -53,9 +58,13 @@ class PageAppender {
     return pages_.size() == pages_max_ ? Flush() : Status::Ok();
   }
 
-  Status Finish(const PageMapName& map) {
+  // Writes the map of what was appended, of each page the last. Pages that it names stay as they are.
+  Status WriteMap(const PageMapName& map) {
     QUARRY_RETURN_IF_ERROR(Flush());
-    return map.path.empty() ? Status::Ok() : file_->WriteMap(map.path, map.generation);
+    if (map.path.empty()) return Status::Ok();
+    QUARRY_RETURN_IF_ERROR(file_->WriteMap(map.path, map.generation));
+    file_->CommitMap(KeptMap::kThis);
+    return Status::Ok();
   }
 
  private:
@@ -154,7 +163,7 @@ Result<bool> CheckpointFiles::Clone(const File& from, const File& to, uint64_t b
 
 // Writes the pages that the map names, verified, one behind the other, with a map of their own: what else is
 // in the file belongs to nobody or is being written. So the copy has no free slots, and no page that does not
-// verify gets into it.
+// verify gets into it. Pages that only the last map names come behind those of the kept one.
 Status CheckpointFiles::CopyPages(const Manifest& manifest, const EmbeddingRecord& record) {
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(8 * kPieceBytes + record.page_count * kMapBytesPerPage, "copying a page file"));
@@ -166,11 +175,19 @@ Status CheckpointFiles::CopyPages(const Manifest& manifest, const EmbeddingRecor
     report_.bytes_copied += record.page_bytes;
     if (appended.ok()) appended = Advance(record.page_bytes);
   };
+  const PageFileSpec from = PagesOf(from_, manifest, record);
+  const PageMapName kept = KeptMapOf(from_, record);
+  const bool keeps_another = !kept.path.empty() && record.kept_map_file != record.map_file;
+  if (keeps_another) {
+    QUARRY_RETURN_IF_ERROR(VerifyPageFile(backend_, from, kept, append));
+    QUARRY_RETURN_IF_ERROR(appended);
+    QUARRY_RETURN_IF_ERROR(appender.WriteMap(KeptMapOf(to_, record)));
+  }
   QUARRY_RETURN_IF_ERROR(
-      VerifyPageFile(backend_, PagesOf(from_, manifest, record), MapOf(from_, record), append));
+      VerifyPageFile(backend_, from, MapOf(from_, record), append, keeps_another ? kept : PageMapName{}));
   QUARRY_RETURN_IF_ERROR(appended);
-  report_.files_copied += record.map_file.empty() ? 1 : 2;
-  return appender.Finish(MapOf(to_, record));
+  report_.files_copied += record.files().size();
+  return appender.WriteMap(MapOf(to_, record));
 }
 
 Status CheckpointFiles::TakePages(const Manifest& manifest, const EmbeddingRecord& record) {
@@ -183,7 +200,12 @@ Status CheckpointFiles::TakePages(const Manifest& manifest, const EmbeddingRecor
     QUARRY_TRY(const File clone, backend_.Open(to, OpenMode::kCreateDirect));
     QUARRY_TRY(cloned, Clone(file, clone, bytes));
   }
-  if (cloned) return record.map_file.empty() ? Status::Ok() : TakeFile(record.map_file, {});
+  if (cloned) {
+    for (const std::string& name : record.files()) {
+      if (name != record.file) QUARRY_RETURN_IF_ERROR(TakeFile(name, {}));
+    }
+    return Status::Ok();
+  }
   QUARRY_RETURN_IF_ERROR(backend_.Remove(to));
   return CopyPages(manifest, record);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <iomanip>
 #include <sstream>
@@ -163,6 +164,82 @@ TEST_F(PageFileTest, ACommitFreesWhatOnlyOlderMapsName) {
   EXPECT_EQ(Write(1, 1), 0u);
   EXPECT_EQ(Write(2, 1), 1u);
   EXPECT_EQ(Write(3, 1), 3u) << "slot 2 holds page 0";
+}
+
+// Against a model: what pages hold now, and in the committed and the kept map.
+TEST_F(PageFileTest, AKeptMapsPagesStayAsLongAsItIsKept) {
+  constexpr uint64_t kSeed = 5;
+  SCOPED_TRACE(kSeed);
+  Rng rng(kSeed);
+  using Values = std::array<uint8_t, 8>;
+  Values current{}, committed{}, kept{};  // 0: never written
+  uint64_t generation = 0;
+  const auto expect = [&](PageFile& file, const Values& values) {
+    for (PageNumber page = 0; page < values.size(); ++page) {
+      if (values[page] == 0) {
+        ASSERT_EQ(file.entry(page), PageEntry{}) << page;
+        continue;
+      }
+      ASSERT_OK(file.Read(page, buffer_.span()));
+      ASSERT_EQ(buffer_.span()[sizeof(PageHeader)], std::byte{values[page]}) << page;
+    }
+  };
+  for (int step = 0; step < 1500 && !HasFatalFailure(); ++step) {
+    SCOPED_TRACE(testing::Message() << "step " << step);
+    const uint64_t what = rng.Below(20);
+    if (what > 2) {
+      const auto page = static_cast<PageNumber>(rng.Below(current.size()));
+      current[page] = static_cast<uint8_t>(1 + rng.Below(255));
+      Write(page, current[page]);
+    } else if (what > 0) {
+      const auto which = static_cast<KeptMap>(rng.Below(3));
+      WriteMap(++generation);
+      file().CommitMap(which);
+      committed = current;
+      if (which != KeptMap::kAsBefore) {
+        kept = which == KeptMap::kThis ? current : Values{};
+        pages_.kept = which == KeptMap::kThis ? pages_.committed : PageMapName{};
+      }
+    } else {
+      ASSERT_OK(pages_.Restart());
+      current = committed;
+      expect(file(), current);
+      if (pages_.kept.path.empty()) continue;
+      const auto then = PageFile::Open(DiskBackend(), pages_.spec, pages_.kept);
+      ASSERT_OK(then);
+      expect(**then, kept);
+      uint32_t kept_pages = 0;
+      for (PageNumber page = 0; page < kept.size(); ++page) {
+        const PageEntry entry = (*then)->entry(page);
+        ASSERT_EQ(file().is_kept(page), entry.slot != kNoPageSlot && entry == file().entry(page));
+        kept_pages += entry.slot != kNoPageSlot ? 1 : 0;
+      }
+      // What verifies one map beside another reads each place once.
+      uint32_t both = 0, visits = 0;
+      for (PageNumber page = 0; page < kept.size(); ++page) both += file().is_kept(page) ? 1 : 0;
+      const PageVisit visit = [&](PageNumber, const Result<std::span<const std::byte>>& body) {
+        EXPECT_OK(body);
+        ++visits;
+      };
+      ASSERT_OK(VerifyPageFile(DiskBackend(), pages_.spec, pages_.kept, visit, pages_.committed));
+      ASSERT_EQ(visits, kept_pages - both);
+    }
+    ASSERT_LE(file().slot_count(), 4 * current.size());
+  }
+}
+
+TEST_F(PageFileTest, AKeptMapThatNamesAnotherPagesSlotIsRefused) {
+  Write(0, 1);
+  Commit(1);
+  const PageMapName first = pages_.committed;
+  Write(0, 2);
+  Write(0, 3);
+  Commit(2);
+  const uint32_t slot = Write(1, 1);
+  ASSERT_EQ(slot, 0u) << "nobody keeps the first map";
+  Commit(3);
+  EXPECT_THAT(PageFile::Open(DiskBackend(), pages_.spec, pages_.committed, first),
+              IsStatus(Code::kCorruption, HasSubstr("page 0 is in slot 0, where")));
 }
 
 TEST_F(PageFileTest, AReleasedSlotIsGivenAgain) {

@@ -43,9 +43,11 @@ class SmallPages {
   Status Restart() {
     Close();
     for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-      if (entry.path() != spec.path && entry.path() != committed.path) std::filesystem::remove(entry.path());
+      const bool named =
+          entry.path() == spec.path || entry.path() == committed.path || entry.path() == kept.path;
+      if (!named) std::filesystem::remove(entry.path());
     }
-    return Take(PageFile::Open(backend_, spec, committed));
+    return Take(PageFile::Open(backend_, spec, committed, kept));
   }
   void Close() {
     pool.reset();
@@ -85,7 +87,7 @@ class SmallPages {
 
   TemporaryFolder folder{"buffer"};
   PageFileSpec spec;
-  PageMapName committed;
+  PageMapName committed, kept;
   MemoryBudget budget{uint64_t{1} << 30};
   std::unique_ptr<PageFile> file;
   std::unique_ptr<BufferPool> pool;

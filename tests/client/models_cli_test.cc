@@ -224,6 +224,32 @@ TEST_F(ModelsCliTest, RatesOfVectorsGoAsTheirScheduleSays) {
               HasSubstr("--schedule is not set, but was step"));
 }
 
+TEST_F(ModelsCliTest, ValidationAndTestByLayersAreWhatPredictTells) {
+  const std::string train = std::string("train db --eval layers --road live --cache 25%") + kSettings;
+  const json summary = Summary(train + "--run by-layers");
+  for (const std::string split : {"valid", "test"}) {
+    const json told = RunJson("predict db --run by-layers --inference layers --split " + split +
+                              " --torch-threads 1 --out e.npy --json");
+    EXPECT_EQ(told["accuracy"], summary[split + "_accuracy"]) << split;
+  }
+  const json planned =
+      Summary(std::string("train db --eval layers --plan --cache 25% --model gat --heads 2") + kSettings +
+              "--run by-layers");
+  EXPECT_EQ(
+      RunJson("predict db --run by-layers --inference layers --split test --torch-threads 1 --out e.npy "
+              "--json")["accuracy"],
+      planned["test_accuracy"]);
+  const auto refused = [](const std::string& options, int exit_code) {
+    const Outcome outcome = Run("train db --eval layers --fanout 5,5 " + options);
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("--workers 2", 2), HasSubstr("by one trainer"));
+  EXPECT_THAT(refused("--road partitioned", 2), HasSubstr("take another road"));
+  EXPECT_THAT(refused("--model gcn --gcn-norm both", 2), HasSubstr("--gcn-norm both"));
+  EXPECT_THAT(refused("--memory 14MiB --road live", 1), HasSubstr("MiB"));
+}
+
 TEST_F(ModelsCliTest, LinksAreLearnedByTheFeaturesOfNodes) {
   const std::string link =
       "train db --task link --valid-share 2% --test-share 2% --batch-size 2000 --negatives 50 --seed 3 "
@@ -240,12 +266,14 @@ TEST_F(ModelsCliTest, LinksAreLearnedByTheFeaturesOfNodes) {
   Write("groups/features.csv", rows);
   Write("groups/edges.csv", edges);
   Expect0("import grouped groups");
-  const json told = Summary(
+  const std::string by_features =
       "train grouped --task link --valid-share 5% --test-share 5% --batch-size 200 --negatives 50 --seed 3 "
       "--ordered "
-      "--memory 256MiB --decoder dot --dim 16 --fanout 5 --epochs 10 --encoder-lr 0.01 --json --features "
-      "feature "
-      "--encoder sage");
+      "--memory 256MiB --decoder dot --dim 16 --fanout 5 --encoder-lr 0.01 --json --features feature "
+      "--encoder sage --epochs ";
+  const json told = Summary(by_features + "10");
+  Summary(by_features + "4 --run linked --checkpoint-every 3");
+  EXPECT_EQ(Summary(by_features + "10 --run linked --resume")["test_mrr"], told["test_mrr"]);
   EXPECT_EQ(told["feature_dim"], 40);
   EXPECT_EQ(told["tables"], "memory");
   EXPECT_GT(told.value("test_mrr", 0.0), 0.15);  // a guess: .016
@@ -257,7 +285,6 @@ TEST_F(ModelsCliTest, LinksAreLearnedByTheFeaturesOfNodes) {
   EXPECT_THAT(refused("--features feature", 2), HasSubstr("give --encoder sage too"));
   EXPECT_THAT(refused("--features none --encoder sage", 1),
               HasSubstr("no table \"none\" of features; there are"));
-  EXPECT_THAT(refused("--features feature --encoder sage --save", 2), HasSubstr("leave --save"));
   EXPECT_THAT(Run("train db --task link --features feature --encoder sage --road partitioned").err,
               HasSubstr("leave --road out"));
   const Outcome little =
@@ -425,6 +452,8 @@ TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
   for (const json& better : {weighed, train("weighted", "--model gcn --edge-weights on --cache 25%")}) {
     EXPECT_GT(better["test_accuracy"].get<double>(), alike["test_accuracy"].get<double>());
   }
+  EXPECT_GT(train("weighted", "--edge-weights on --plan --cache 25%")["test_accuracy"].get<double>(),
+            alike["test_accuracy"].get<double>());
   // Where all weigh the same, sums are the same but for their rounding; the edges are those of the other database.
   EXPECT_NEAR(train("ones", "--edge-weights on --cache 25%")["loss"].get<double>(),
               alike["loss"].get<double>(), 1e-4);
@@ -438,7 +467,7 @@ TEST_F(ModelsCliTest, WeightsOfEdgesCountWhereTheyAreAskedFor) {
     return outcome.err;
   };
   EXPECT_THAT(refused("db", 1), HasSubstr("import them with edge_weights.npy"));
-  EXPECT_THAT(refused("weighted --plan", 2), HasSubstr("take --road live"));
+  EXPECT_THAT(refused("weighted --road partitioned", 2), HasSubstr("take another road"));
   EXPECT_THAT(refused("weighted --workers 2", 2), HasSubstr("train on the database itself"));
   EXPECT_THAT(refused("weighted --direction both", 2), HasSubstr("leave --direction out"));
   EXPECT_THAT(refused("weighted --task link", 2), HasSubstr("--edge-weights belongs to --task node"));

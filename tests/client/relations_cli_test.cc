@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -149,6 +150,42 @@ TEST_F(RelationsCliTest, ALabelThatOnlyRelationsTellIsLearned) {
   EXPECT_LT(alike.value("test_accuracy", 1.0), 0.7);
 }
 
+// The first epoch of every road has the live road's batches, whoever makes them, and in whatever order their nodes stand.
+TEST_F(RelationsCliTest, EveryRoadTrainsThem) {
+  const auto loss = [](const std::string& arguments) {
+    return Summary(arguments + " --epochs 1 --dropout 0").value("loss", -1.0);
+  };
+  Expect0("layout build related ids --edge-ids --fanout 6,4 --batch-size 50 --seed 3 --cache 25%");
+  EXPECT_EQ(RunJson("layout list related --json")[0]["edge_ids"], true);
+  const double live = loss("related --model rgcn --road live");
+  EXPECT_GT(live, 0);
+  for (const char* const road :
+       {"--plan --cache 25%", "--plan --resample every-epoch --cache 25%", "--layout ids"}) {
+    EXPECT_NEAR(loss(std::string("related --model rgcn ") + road), live, 1e-4) << road;
+  }
+  EXPECT_NEAR(loss("related --model rgat --plan --cache 25%"), loss("related --model rgat --road live"),
+              1e-4);
+  EXPECT_GT(loss("related --model rgcn --workers 2"), 0);
+  const double typed = loss("typed --model rgcn");
+  for (const std::string db : {"related", "typed"}) {
+    const Process server("serve " + db + " --socket run/" + db + " --memory 512MiB", root_);
+    const std::string at = "unix:run/" + db;
+    ASSERT_TRUE(server.WaitUntil([&] { return fs::exists(root_ / "run" / db); }));
+    const json summary = Summary(at + " --model rgcn --epochs 1 --dropout 0 --run served");
+    EXPECT_EQ(summary.value("loss", -1.0), db == "typed" ? typed : live);
+    const json told = RunJson("predict " + at + " --run served --split test --out p.npy --json");
+    EXPECT_EQ(told["accuracy"], summary["test_accuracy"]);
+    if (db == "related") {
+      EXPECT_NEAR(loss(at + " --model rgcn --layout ids"), live, 1e-4);
+    } else {
+      EXPECT_THAT(Refused(at + " --model rgcn --plan --resample every-epoch", 2),
+                  HasSubstr("draws by types of edges"));
+    }
+    server.Signal(SIGTERM);
+    EXPECT_EQ(server.Wait().exit_code, 0);
+  }
+}
+
 TEST_F(RelationsCliTest, ARunGoesOnAndItsWeightsBeginAnother) {
   const std::string train = "typed --model rgcn --bases 2 --checkpoint-every 1 --run ";
   const json whole = Summary(train + "whole --dropout 0.3 --epochs 6");
@@ -164,9 +201,10 @@ TEST_F(RelationsCliTest, ARunGoesOnAndItsWeightsBeginAnother) {
 
 TEST_F(RelationsCliTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(Refused("db --model rgcn", 1), HasSubstr("import a file of edges for each relation"));
-  EXPECT_THAT(Refused("typed --model rgat --plan", 2), HasSubstr("--model rgat asks which edges"));
-  EXPECT_THAT(Refused("related --model rgcn --road partitioned", 2), HasSubstr("take --road live"));
-  EXPECT_THAT(Refused("related --model rgcn --workers 2", 2), HasSubstr("by one trainer"));
+  for (const char* const road : {"--plan", "--road fresh"}) {
+    EXPECT_THAT(Refused(std::string("typed --model rgat ") + road, 2), HasSubstr("draws by types of edges"));
+  }
+  EXPECT_THAT(Refused("related --model rgcn --road partitioned", 2), HasSubstr("take another road"));
   EXPECT_THAT(Refused("typed --model rgcn --explain", 2), HasSubstr("a graph with types goes one"));
   EXPECT_THAT(Refused("typed --model rgcn --sampler labor", 1), HasSubstr("drawn uniformly along 'in'"));
   Summary("typed --model rgcn --run kept --epochs 1");

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <utility>
 
 #include "embedding/row_block_util.h"
 #include "embedding/trained_tables.h"
@@ -171,6 +172,62 @@ TEST_F(EmbeddingStoreTest, ACrashAtAnyPointLeavesExactlyTheLastCheckpoint) {
     }
   }
   EXPECT_GT(pages_lost, 300u) << "else nothing was at stake";
+}
+
+// As above, and at some crashes training returns to the checkpoint that it kept.
+TEST_F(EmbeddingStoreTest, TheKeptCheckpointIsThereToReturnToHoweverLongTrainingGoesOn) {
+  int returns = 0, files_beside = 0;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    TrainedTables tables(seed);
+    ASSERT_OK(tables.Create(*store_));
+    TrainedTables::LastWrites committed, kept;
+    int64_t checkpoint = kNeverWritten, kept_at = kNeverWritten;
+    int64_t now = 0;
+    for (int crash = 0; crash < 8; ++crash) {
+      Restart(tables);
+      EXPECT_THAT(FaultsOf(*store_), IsEmpty());
+      tables.ExpectState(*store_, checkpoint, committed);
+      if (HasFatalFailure()) return;
+      TrainedTables::LastWrites writes = committed;
+      for (uint64_t left = 40 + rng.Below(100); left > 0; --left, ++now) {
+        ASSERT_OK(tables.Train(now));
+        tables.Note(now, writes);
+        if (rng.Below(25) != 0) continue;
+        // A commit that is refused changes nothing of what is kept.
+        if (rng.Below(3) == 0) {
+          EXPECT_FALSE(tables.Checkpoint(*store_, now, Status(Code::kCancelled, "no"), KeptMap::kThis).ok());
+          continue;
+        }
+        const KeptMap which = rng.Below(3) == 0 ? KeptMap::kThis : KeptMap::kAsBefore;
+        ASSERT_OK(tables.Checkpoint(*store_, now, {}, which));
+        committed = writes;
+        checkpoint = now;
+        if (which == KeptMap::kThis) kept = writes, kept_at = now;
+        files_beside += kept_at != kNeverWritten && kept_at != now ? 1 : 0;
+        ASSERT_THAT(FilesIn(path_ + "/embeddings"),
+                    SizeIs(kept_at == kNeverWritten || kept_at == now ? 4 : 6));
+      }
+      if (kept_at == kNeverWritten || rng.Below(2) == 0) continue;
+      Crash(tables);
+      ASSERT_OK(TrainedTables::ReturnTo(*store_, kept_at));
+      EXPECT_THAT(FilesIn(path_ + "/embeddings"), SizeIs(testing::Ge(4u)));
+      EXPECT_THAT(TrainedTables::ReturnTo(*store_, kept_at), IsStatus(Code::kInvalidArgument))
+          << "nothing is kept any more";
+      committed = kept;
+      checkpoint = std::exchange(kept_at, kNeverWritten);
+      ++returns;
+    }
+    Crash(tables);
+    EXPECT_THAT(FaultsOf(*store_), IsEmpty());
+    for (const std::string_view name : TrainedTables::kNames) {
+      ASSERT_OK(DropEmbeddings(*store_, name));
+    }
+    EXPECT_THAT(FilesIn(path_ + "/embeddings"), IsEmpty());
+  }
+  EXPECT_GT(returns, 2);
+  EXPECT_GT(files_beside, 5);
 }
 
 TEST_F(EmbeddingStoreTest, ACheckpointThatIsRefusedLeavesTheOneBefore) {

@@ -142,11 +142,21 @@ class TrainedTables {
   }
 
   // Checkpoints both tables, and a field of the manifest, as one; with `also`, the commit is refused with it.
-  Status Checkpoint(Store& store, int64_t timestamp, const Status& also = {}) {
+  Status Checkpoint(Store& store, int64_t timestamp, const Status& also = {},
+                    KeptMap kept = KeptMap::kAsBefore) {
     const std::array<StoredEmbeddings*, kTables> tables = {tables_[0].get(), tables_[1].get()};
-    return CheckpointAll(store, tables, timestamp, [&](Manifest& manifest) {
+    const auto change = [&](Manifest& manifest) {
       manifest.source = std::to_string(timestamp);
       return also;
+    };
+    return CheckpointAll(store, tables, timestamp, change, kept);
+  }
+  // Returns to the checkpoint of this timestamp, which is kept. REQUIRES: they are closed.
+  static Status ReturnTo(Store& store, int64_t timestamp) {
+    const std::array<std::string, kTables> names = {std::string(kNames[0]), std::string(kNames[1])};
+    return ReturnToKept(store, names, [&](Manifest& manifest) {
+      manifest.source = std::to_string(timestamp);
+      return Status::Ok();
     });
   }
 

@@ -30,7 +30,8 @@ LayoutRecord ExampleLayout() {
                    .replace = true,
                    .sampler = SamplerKind::kLabor,
                    .batch_dependency = 64,
-                   .weighted = true},
+                   .weighted = true,
+                   .edge_ids = true},
           .table_generation = 2,
           .topology_generation = 3,
           .timestamp = 4,
@@ -70,7 +71,10 @@ EmbeddingRecord ExampleEmbedding() {
           .init_scale = 0.25F,
           .seed = 0xabcdef0123456789,
           .timestamp = 1234567890123,
-          .created_utc = "2025-01-02T03:04:08Z"};
+          .created_utc = "2025-01-02T03:04:08Z",
+          .kept_map_file = "embeddings/nodes-2-4.qem",
+          .kept_map_generation = 4,
+          .kept_timestamp = 1234567890};
 }
 
 void ExpectExampleEmbedding(const EmbeddingRecord& embedding) {
@@ -260,6 +264,7 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->spec.sampler, SamplerKind::kLabor);
   EXPECT_EQ(layout->spec.batch_dependency, 64u);
   EXPECT_TRUE(layout->spec.weighted);
+  EXPECT_TRUE(layout->spec.edge_ids);
   EXPECT_EQ(layout->epochs, 5u);
   EXPECT_EQ(layout->batch_count, 600u);
   EXPECT_EQ(layout->cache_rows, 123456u);
@@ -286,6 +291,9 @@ TEST(ManifestTest, EveryFieldOfAnEmbeddingIsCarried) {
   const EmbeddingRecord* embedding = out.FindEmbedding("nodes");
   ASSERT_NE(embedding, nullptr);
   ExpectExampleEmbedding(*embedding);
+  EXPECT_EQ(embedding->kept_map_file, "embeddings/nodes-2-4.qem");
+  EXPECT_EQ(embedding->kept_map_generation, 4u);
+  EXPECT_EQ(embedding->kept_timestamp, 1234567890);
 }
 
 TEST(ManifestTest, EveryFieldOfATrainingIsCarried) {
@@ -393,6 +401,9 @@ TEST(ManifestTest, AnOldEmbeddingDecodes) {
   const Manifest manifest = DecodeManifest(FromHex(kOld), "catalog").value();
   ASSERT_EQ(manifest.embeddings.size(), 1u);
   ExpectExampleEmbedding(manifest.embeddings[0]);
+  EXPECT_EQ(manifest.embeddings[0].kept_map_file, "");
+  EXPECT_EQ(manifest.embeddings[0].kept_map_generation, 0u);
+  EXPECT_EQ(manifest.embeddings[0].kept_timestamp, 0);
   EXPECT_TRUE(manifest.trainings.empty());
 }
 
@@ -489,9 +500,21 @@ TEST(ManifestTest, AnEmbeddingThatCannotBeIsRefused) {
   EXPECT_THAT(message([](auto& e) { e.dim = 0; }), HasSubstr("no elements"));
   EXPECT_THAT(message([](auto& e) { e.init_scale = std::numeric_limits<float>::infinity(); }),
               HasSubstr("scale"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_file = "/etc/passwd"; }), HasSubstr("inside the database"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_file = ""; }), HasSubstr("keeps a map without a generation"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_generation = 0; }), HasSubstr("keeps a map without"));
+  EXPECT_THAT(message([](auto& e) { e.kept_map_generation = 10; }), HasSubstr("not an earlier one"));
+  EXPECT_THAT(message([](auto& e) { e.kept_timestamp = e.timestamp + 1; }), HasSubstr("not an earlier one"));
+  const auto keeps_none = [](auto& e) {
+    e.kept_map_file = "", e.kept_map_generation = 0, e.kept_timestamp = 0;
+  };
+  EXPECT_OK(status(keeps_none));
   const auto new_type = [](auto& e) { e.element_type = static_cast<ElementType>(99); };
   EXPECT_THAT(status(new_type), IsStatus(Code::kUnsupported));
-  const auto new_table = [](auto& e) { e.map_file = "", e.map_generation = 0, e.timestamp = -1; };
+  const auto new_table = [&](auto& e) {
+    keeps_none(e);
+    e.map_file = "", e.map_generation = 0, e.timestamp = -1;
+  };
   EXPECT_OK(status(new_table));
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "bits.h"
 #include "quarry/base/random.h"
@@ -16,7 +17,7 @@
 namespace quarry {
 namespace {
 
-using Edges = std::multiset<std::pair<NodeId, NodeId>>;  // source and target
+using Edges = std::multiset<std::tuple<NodeId, NodeId, uint64_t>>;  // source, target and id
 
 struct Shape {
   uint64_t node_count = 2000;
@@ -24,6 +25,7 @@ struct Shape {
   uint32_t groups = 3;
   uint32_t batch_nodes = 120;
   bool segment = false;
+  uint64_t edges = 0;  // above 0: blocks say which of so many edges theirs are
 };
 
 // A batch in the trace's order, with memory of its own.
@@ -34,9 +36,21 @@ struct PlannedBatch {
   std::vector<BlockPlan::Admission> admitted;
   std::vector<BlockPlan::Carried> carried;
   uint64_t node_count = 0;
+  std::vector<uint64_t> edge_ids;
+  std::vector<uint32_t> edge_low, edge_high;  // their words
 
   BlockPlan plan() const {
-    return {nodes, hop_offsets, indptr, indices, slots, segment_places, admitted, carried, node_count};
+    return {.nodes = nodes,
+            .hop_offsets = hop_offsets,
+            .indptr = indptr,
+            .indices = indices,
+            .slots = slots,
+            .segment_places = segment_places,
+            .admitted = admitted,
+            .carried = carried,
+            .node_count = node_count,
+            .edge_low = edge_low,
+            .edge_high = edge_high};
   }
   bool Missed(size_t position) const { return slots[position] == kNoSlot; }
   bool InSegment(NodeId node) const { return !segment_places.empty() && segment_places[node] != kNoSlot; }
@@ -91,6 +105,12 @@ class PlanMaker {
         }
         batch.indptr.push_back(static_cast<uint32_t>(batch.indices.size()));
       }
+    }
+    for (size_t e = 0; shape_.edges > 0 && e < batch.indices.size(); ++e) {
+      const uint64_t id = rng_.Below(shape_.edges);
+      batch.edge_ids.push_back(id);
+      batch.edge_low.push_back(static_cast<uint32_t>(id));
+      batch.edge_high.push_back(static_cast<uint32_t>(id >> 32));
     }
   }
 
@@ -152,10 +172,13 @@ class PlanMaker {
 };
 
 Edges EdgesOf(std::span<const NodeId> nodes, std::span<const uint32_t> indptr,
-              std::span<const uint32_t> indices) {
+              std::span<const uint32_t> indices, std::span<const uint64_t> ids) {
   Edges edges;
+  EXPECT_TRUE(ids.empty() || ids.size() == indices.size());
   for (size_t v = 0; v + 1 < indptr.size(); ++v) {
-    for (uint32_t e = indptr[v]; e < indptr[v + 1]; ++e) edges.emplace(nodes[indices[e]], nodes[v]);
+    for (uint32_t e = indptr[v]; e < indptr[v + 1]; ++e) {
+      edges.emplace(nodes[indices[e]], nodes[v], ids.empty() ? 0 : ids[e]);
+    }
   }
   return edges;
 }
@@ -225,8 +248,9 @@ void ExpectSame(const PlannedBatch& batch, const PlannedBlock& got, uint32_t cac
     begin = end;
   }
   ASSERT_EQ(got.block.indptr.size(), batch.indptr.size());
-  EXPECT_EQ(EdgesOf(got.block.nodes, got.block.indptr, got.block.indices),
-            EdgesOf(batch.nodes, batch.indptr, batch.indices));
+  EXPECT_EQ(got.block.edge_ids.size(), batch.edge_ids.size());
+  EXPECT_EQ(EdgesOf(got.block.nodes, got.block.indptr, got.block.indices, got.block.edge_ids),
+            EdgesOf(batch.nodes, batch.indptr, batch.indices, batch.edge_ids));
   ExpectPlacesOf(batch, got, cache_slots);
   ExpectRanges(got, cache_slots);
 
@@ -255,7 +279,9 @@ struct Encoded {
       places.emplace_back(encoder.segment_places().begin(), encoder.segment_places().end());
     }
   }
-  BlockDecoder Decoder() const { return {shape.cache_slots, shape.node_count, maker.start()}; }
+  BlockDecoder Decoder() const {
+    return {shape.cache_slots, shape.node_count, maker.start(), shape.edges > 0};
+  }
 
   Shape shape;
   PlanMaker maker;
@@ -276,6 +302,11 @@ const std::vector<Shape>& Shapes() {
       {.node_count = 40, .cache_slots = 30, .batch_nodes = 60, .segment = true},
       {.node_count = 1 << 20, .cache_slots = 1000, .groups = 2},
       {.node_count = 3, .cache_slots = 1, .batch_nodes = 4},
+      {.edges = 1},
+      {.groups = 1, .edges = 5},
+      {.segment = true, .edges = 5000},
+      {.groups = 4, .edges = uint64_t{1} << 40},
+      {.node_count = 3, .cache_slots = 1, .batch_nodes = 4, .edges = UINT64_MAX},
   };
   return shapes;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Meaning {
   std::vector<std::map<NodeId, std::vector<std::byte>>> groups;
   std::map<NodeId, int64_t> labels;
   std::multiset<std::pair<NodeId, NodeId>> edges;
+  std::multiset<std::tuple<NodeId, NodeId, uint64_t>> edge_ids;  // with their ids, where the batch has them
   bool operator==(const Meaning&) const = default;
 };
 
@@ -41,6 +43,8 @@ inline Meaning MeaningOf(const Batch& batch) {
   for (size_t t = 0; t + 1 < block.indptr.size(); ++t) {
     for (uint32_t e = block.indptr[t]; e < block.indptr[t + 1]; ++e) {
       meaning.edges.emplace(block.nodes[block.indices[e]], block.nodes[t]);
+      if (block.edge_ids.empty()) continue;
+      meaning.edge_ids.emplace(block.nodes[block.indices[e]], block.nodes[t], block.edge_ids[e]);
     }
   }
   return meaning;

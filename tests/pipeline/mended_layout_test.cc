@@ -31,6 +31,7 @@ using testing_util::TinyGraph;
 struct ServedNode {
   size_t hop = 0;
   std::vector<NodeId> drawn;
+  std::vector<uint64_t> edge_ids;  // of those, where the batch has them
   std::vector<std::byte> row;
   int64_t label = 0;  // of a seed
   friend bool operator==(const ServedNode&, const ServedNode&) = default;
@@ -45,6 +46,7 @@ ServedBatch CopyBatch(const BatchView& view, uint64_t row_bytes) {
     for (size_t e = v < view.target_count() ? view.indptr[v] : 0;
          v < view.target_count() && e < view.indptr[v + 1]; ++e) {
       node.drawn.push_back(view.nodes[view.indices[e]]);
+      if (!view.edge_ids.empty()) node.edge_ids.push_back(view.edge_ids[e]);
     }
     node.row.assign(view.features.Row(v), view.features.Row(v) + row_bytes);
     if (v < view.labels.size()) node.label = view.labels[v];
@@ -251,6 +253,27 @@ TEST(MendedLayoutTest, ItServesWhatALayoutOfTheNewerGraphServes) {
   }
   EXPECT_GT(mended * 3, possible * 2) << "of " << possible << " that could be";
   EXPECT_GT(patched, 1u) << "behind a mend";
+}
+
+// An edge that comes or goes gives those behind it other numbers.
+TEST(MendedLayoutTest, BatchesThatSayWhichEdgesTheyHaveAreBuiltAnewOnceOthersCame) {
+  MendShape shape = {"edge ids", MendSpec(24, 60)};
+  shape.spec.road.edge_ids = true;
+  MendWorld world(shape, 6);
+  ASSERT_NO_FATAL_FAILURE(world.Build());
+  const std::vector<ServedBatch> before = world.Serve("default");
+  ASSERT_NO_FATAL_FAILURE(world.Change(2, 0, 0));
+  EXPECT_THAT(PlannedRoad::Open(world.store(), world.budget(), {}),
+              IsStatus(Code::kInvalidArgument, HasSubstr("edges came or went since")));
+  ASSERT_NO_FATAL_FAILURE(world.Rebuild());
+  EXPECT_EQ(world.report().path, RebuildPath::kBuild) << world.report().why;
+  EXPECT_FALSE(world.Serve("default") == before);
+  ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
+  // Where rows alone change, the batches stand.
+  ASSERT_NO_FATAL_FAILURE(world.Change(0, 3, 0));
+  ASSERT_NO_FATAL_FAILURE(world.Rebuild());
+  EXPECT_EQ(world.report().path, RebuildPath::kPatch) << world.report().why;
+  ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
 }
 
 TEST(MendedLayoutTest, OtherBatchesKeepTheirBytesAndWhatIsSavedIsCounted) {

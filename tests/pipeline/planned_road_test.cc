@@ -143,6 +143,52 @@ TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsHoweverNeighborsAreDrawn) {
   }
 }
 
+TEST_F(PlannedRoadTest, BatchesSayWhichEdgesTheyHaveWhereTheyAreAskedTo) {
+  OpenRoad open(database().path(), SmallOptions());
+  for (const bool replace : {false, true}) {
+    SCOPED_TRACE(testing::Message() << "replace " << replace);
+    LiveRoadOptions live = SmallOptions(), without = SmallOptions();
+    live.spec.replace = without.spec.replace = replace;
+    live.spec.edge_ids = true;
+    open.Reopen(live);
+    ASSERT_OK(open.status);
+    std::vector<std::vector<Meaning>> expected = Live(open, 2);
+    for (const std::vector<Meaning>& epoch : expected) {
+      for (const Meaning& batch : epoch) ASSERT_EQ(batch.edge_ids.size(), batch.edges.size());
+    }
+    LayoutSpec spec = SmallSpec(live);
+    spec.epochs = 2;
+    spec.road.cache_bytes = FeatureBytes() / 5;
+    for (const bool small_disk : {false, true}) {
+      if (small_disk) spec.disk_bytes = FeatureBytes() * 3;
+      ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, spec, false, {}));
+      EXPECT_TRUE(IsLayoutOf(*open.store->manifest(), record, spec));
+      EXPECT_TRUE(open.store->manifest()->FindLayout(spec.name)->spec.edge_ids);
+      // Whoever does not ask for them has them all the same.
+      for (const LiveRoadOptions& other : {live, without}) {
+        ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*open.store, *open.budget, {.live = other}));
+        for (uint32_t pass = 0; pass < 4; ++pass) {
+          ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*road, TrainNodes(), 77));
+          ASSERT_EQ(got, expected[pass % 2]) << "pass " << pass;
+        }
+      }
+    }
+    SuperbatchRoadOptions fresh{.layout = SmallSpec(live), .live = live};
+    ASSERT_OK_AND_ASSIGN(const auto superbatch, SuperbatchRoad::Open(*open.store, *open.budget, fresh));
+    for (uint32_t pass = 1; pass <= 2; ++pass) {
+      ASSERT_OK_AND_ASSIGN(const auto got, RunEpoch(*superbatch, TrainNodes(), pass));
+      ASSERT_EQ(got, expected[pass - 1]) << "superbatches of pass " << pass;
+    }
+    LayoutSpec plain = SmallSpec(without);
+    ASSERT_OK_AND_ASSIGN(const auto record, BuildLayout(*open.store, *open.budget, plain, false, {}));
+    LayoutSpec asked = plain;
+    asked.road.edge_ids = true;
+    EXPECT_FALSE(IsLayoutOf(*open.store->manifest(), record, asked));
+    EXPECT_THAT(PlannedRoad::Open(*open.store, *open.budget, {.live = live}),
+                IsStatus(Code::kUnsupported, HasSubstr("keeps no edge ids")));
+  }
+}
+
 TEST_F(PlannedRoadTest, RowsThatAreNotPackedComeFromTheTable) {
   OpenRoad open(database().path(), SmallOptions());
   const std::vector<std::vector<Meaning>> expected = Live(open, 1);

@@ -125,8 +125,13 @@ class LoaderTest(DatabaseTest):
                 self.assertEqual((data.e_id.dtype, len(data.e_id)), (self.torch.int64, data.num_edges))
                 np.testing.assert_array_equal(edges[:, data.e_id.numpy()], data.n_id[data.edge_index].numpy())
         self.assertNotIn("e_id", next(iter(self.Loader(self.db, [4, 3], 64, "valid"))))
-        with self.assertRaisesRegex(quarry.UsageError, "no edge ids"):
-            self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=True, edge_ids=True)
+        # A plan of its own has them, too, and no other layout is taken for it.
+        for data in self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=True, edge_ids=True):
+            self.assertEqual(len(data.e_id), data.num_edges)
+            np.testing.assert_array_equal(edges[:, data.e_id.numpy()], data.n_id[data.edge_index].numpy())
+        self.assertIn("pyg-4-3-b64-e1-s0-in-ids", self.db.layouts)
+        with self.assertRaisesRegex(quarry.Unsupported, "no edge ids"):
+            next(iter(self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan="pyg-4-3-b64-e1-s0-in", edge_ids=True)))
 
     def test_without_shuffle_batches_come_in_the_order_of_input_nodes(self):
         nodes = self.torch.tensor([400, 3, 77, 20, 9])
@@ -358,14 +363,12 @@ next(batches)
         by_id[self.db.edge_ids(self.graph["edges"])] = given
         np.save(self.folder / "by_id.npy", by_id.numpy())
         number = {tuple(edge): i for i, edge in enumerate(self.graph["edges"].T.tolist())}
-        for values in (by_id, np.load(self.folder / "by_id.npy", mmap_mode="r")):
-            for data in self.Loader(self.db, [4, 3], 64, "train", shuffle=True, edge_attrs={"edge_attr": values}):
+        for values, plan in ((by_id, "auto"), (np.load(self.folder / "by_id.npy", mmap_mode="r"), True)):
+            for data in self.Loader(self.db, [4, 3], 64, "train", shuffle=True, plan=plan, edge_attrs={"edge_attr": values}):
                 edges = data.n_id[data.edge_index].T.tolist()
                 torch.testing.assert_close(data.edge_attr, given[[number[tuple(edge)] for edge in edges]])
         with self.assertRaisesRegex(quarry.UsageError, f"'edge_attr' has 3 rows for {self.db.num_edges} edges"):
             self.Loader(self.db, [2], edge_attrs={"edge_attr": given[:3]})
-        with self.assertRaisesRegex(quarry.UsageError, "plan=False"):
-            self.Loader(self.db, [2], shuffle=True, plan=True, edge_attrs={"edge_attr": given})
         with self.assertRaisesRegex(quarry.UsageError, "adj_t: "):
             self.Loader(self.db, [2], adj_t=True, edge_attrs={"edge_attr": given})
 

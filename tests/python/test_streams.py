@@ -128,9 +128,12 @@ class StreamsTest(DatabaseTest):
         with self.db.stream([4]) as stream:
             self.assertEqual([len(batch.edge_ids) for batch in stream.epoch([3])], [0])
         self.db.plan([4, 3], 64, name="plan")
-        for options, error in (({"direction": "out"}, "'out' has no edge ids"), ({"layout": "plan"}, "keeps no edge ids"), ({"fresh": True}, "keeps no edge ids")):
+        for options, error in (({"direction": "out"}, "'out' has no edge ids"), ({"layout": "plan"}, "keeps no edge ids")):
             with self.assertRaisesRegex(quarry.Unsupported, error, msg=options):
                 self.db.stream([4, 3], batch_size=64, edge_ids=True, **options)
+        with self.db.stream([4, 3], batch_size=64, edge_ids=True, fresh=True) as stream:
+            for batch in stream.epoch("train"):
+                check_edge_ids(self, batch, edges, False)
 
     def test_samplers_and_weights_are_those_of_the_engine(self):
         arrays = self.graph

@@ -365,6 +365,33 @@ TEST_F(EmbeddingCheckpointTest, ItHasTheLastCheckpointOfEmbeddingsAndNoOtherPage
   tables.ExpectState(*store_, 80, tables.WritesUpTo(80));
 }
 
+TEST_F(EmbeddingCheckpointTest, ItHasTheKeptCheckpointToo) {
+  TrainedTables tables(kSeed);
+  ASSERT_OK(tables.Create(*store_));
+  ASSERT_OK(tables.Open(*store_));
+  for (int64_t t = 0; t <= 40; ++t) ASSERT_OK(tables.Train(t));
+  ASSERT_OK(tables.Checkpoint(*store_, 40, {}, KeptMap::kThis));
+  const std::string first = folder_.path() + "/first";
+  Checkpoint(*store_, first);
+  for (int64_t t = 41; t <= 42; ++t) ASSERT_OK(tables.Train(t));
+  ASSERT_OK(tables.Checkpoint(*store_, 42));
+  const std::string path = folder_.path() + "/checkpoint";
+  Checkpoint(*store_, path);
+  const char* const pages = "/embeddings/nodes-1.qet";
+  EXPECT_GT(fs::file_size(path + pages), fs::file_size(first + pages));
+  EXPECT_LT(fs::file_size(path + pages), fs::file_size(first + pages) * 3 / 2) << "most pages are of both";
+  {
+    const auto copy = Open(path);
+    EXPECT_THAT(testing_util::FaultsOf(*copy), testing::IsEmpty());
+    TrainedTables copied(kSeed);
+    ASSERT_OK(copied.Open(*copy));
+    copied.ExpectState(*copy, 42, copied.WritesUpTo(42));
+    copied.Close();
+    ASSERT_OK(TrainedTables::ReturnTo(*copy, 40));
+  }
+  ExpectCopy(path);
+}
+
 TEST_F(EmbeddingCheckpointTest, TrainingGoesOnMeanwhile) {
   TrainedTables tables(kSeed);
   ASSERT_OK(tables.Create(*store_));

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -167,6 +169,110 @@ TEST_F(LinkRunInStateTest, WithPatienceTheBestEpochIsKept) {
   EXPECT_EQ(budget_.used_bytes(), 0u);
 }
 
+// Here as there where it becomes tables on the way, with what came of the best epoch until then.
+TEST_F(LinkRunInStateTest, WithPatienceWhatIsBehindTheLastCheckpointIsAllThatAStopLoses) {
+  const LinkTrainOptions train = RestlessOptions();
+  Epochs expected;
+  const auto whole = Train(train, {.name = "whole", .checkpoint_every = 7}, &expected);
+  ASSERT_OK(whole);
+  LinkRunOptions options{.name = "stopped", .checkpoint_every = 5};
+  Epochs epochs;
+  std::optional<LinkTrainSummary> summary;
+  constexpr uint64_t kSeed = 4;
+  SCOPED_TRACE(kSeed);
+  Rng rng(kSeed);
+  bool moved = false;
+  for (uint64_t session = 0; !summary && session <= whole->epochs * kEpochBatches / 5; session++) {
+    const auto trained = Train(train, options, &epochs, 6 + rng.Below(6));
+    if (trained.ok()) summary = *trained;
+    if (!trained.ok()) {
+      ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+    }
+    options.start = Start::kResume;
+    const bool both = StateOf("stopped").size() == LinkStateBytes(train, CountsOf(data_));
+    if (!both || moved) continue;
+    // A copy of the run, which the database goes on with.
+    moved = true;
+    const TrainingRecord record = states_->Find("stopped").value();
+    ASSERT_OK(states_->Save({.name = "moved", .settings = record.settings, .state = StateOf("stopped")}));
+    const auto run =
+        LinkRun::Open(*store_, budget_, data_, train, {.name = "moved", .start = Start::kResume});
+    ASSERT_OK(run);
+    ASSERT_TRUE((*run)->best().has_value());
+    Epochs rest = epochs;
+    const auto ended = TrainOn(train, **run, &rest);
+    ASSERT_OK(ended);
+    EXPECT_EQ(rest, expected);
+    EXPECT_EQ(ended->kept_epoch, whole->kept_epoch);
+    EXPECT_EQ(ended->test->raw.mrr, whole->test->raw.mrr);
+    EXPECT_EQ(ended->valid->raw.mrr, whole->valid->raw.mrr);
+    LinkState last{.place = (*run)->place(), .timestamp = (*run)->timestamp()};
+    EmbeddingTable* const tables[] = {&(*run)->nodes(), (*run)->relations()};
+    EXPECT_TRUE(EncodeLinkState(last, tables, true).value() == StateOf("whole"));
+  }
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_TRUE(moved) << "no state had both";
+  EXPECT_EQ(epochs, expected);
+  EXPECT_EQ(summary->kept_epoch, whole->kept_epoch);
+  EXPECT_EQ(summary->valid->filtered.mrr, whole->valid->filtered.mrr);
+  EXPECT_TRUE(StateOf("stopped") == StateOf("whole"));
+  EXPECT_EQ(budget_.used_bytes(), 0u);
+  EXPECT_THAT(testing_util::FaultsOf(*store_), IsEmpty());
+}
+
+// A state has what is learned beside the features: an encoder, and relations where the decoder has any.
+TEST_F(LinkRunInStateTest, OverFeaturesARunThatIsStoppedAnywhereEndsWithTheSameBytes) {
+  constexpr uint64_t kSeed = 9;
+  constexpr uint32_t kDim = 6;
+  Rng rng(kSeed);
+  for (uint64_t i = 0; i < data_.node_count * kDim; i++) {
+    data_.features.push_back(static_cast<float>(rng.Unit() - 0.5));
+  }
+  for (const DecoderKind decoder : {DecoderKind::kDot, DecoderKind::kDistMult}) {
+    for (const uint32_t patience : {0U, 2U}) {
+      SCOPED_TRACE(fmt::format("seed {}, {}, patience {}", kSeed, DecoderName(decoder), patience));
+      LinkTrainOptions train = patience > 0 ? RestlessOptions() : FewEpochs();
+      train.patience = patience;
+      train.epochs = std::min(train.epochs, 8U);
+      train.spec.decoder = decoder;
+      train.encoder_fanouts = {3};
+      train.encoder_learning_rate = patience > 0 ? 0.1F : 0.001F;
+      train.feature_dim = kDim;
+      train.feature_table = "rows";
+      Epochs expected, epochs;
+      const auto whole = Train(train, {.name = "whole", .start = Start::kOverwrite}, &expected);
+      ASSERT_OK(whole);
+      LinkTrainOptions ended = train;  // a state without a best
+      ended.patience = 0;
+      EXPECT_EQ(StateOf("whole").size(), LinkStateBytes(ended, CountsOf(data_)));
+      LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite, .checkpoint_every = 5};
+      std::optional<LinkTrainSummary> summary;
+      for (int session = 0; !summary && session < 100; session++) {
+        const auto trained = Train(train, options, &epochs, 6 + rng.Below(9));
+        if (trained.ok()) summary = *trained;
+        if (!trained.ok()) {
+          ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+        }
+        options.start = Start::kResume;
+      }
+      ASSERT_TRUE(summary.has_value());
+      EXPECT_EQ(epochs, expected);
+      EXPECT_EQ(summary->test->raw.mrr, whole->test->raw.mrr);
+      EXPECT_TRUE(StateOf("stopped") == StateOf("whole"));
+      train.feature_table = "others";
+      EXPECT_THAT(Open(train, {.name = "whole", .start = Start::kResume}),
+                  IsStatus(Code::kUsage, HasSubstr("--features is others, but was rows")));
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_EQ(budget_.used_bytes(), 0u);
+  LinkTrainOptions without = FewEpochs();
+  without.encoder_fanouts = {3};
+  without.feature_dim = kDim + 1;
+  EXPECT_THAT(Open(without, {.name = "other"}), IsStatus(Code::kInvalidArgument));
+  EXPECT_THAT(LinkRun::Open(*store_, budget_, data_, without, {.name = "other"}), IsStatus(Code::kUsage));
+}
+
 TEST_F(LinkRunInStateTest, ACheckpointIsNeitherReplacedNorInventedUnasked) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 1;
@@ -231,7 +337,7 @@ TEST_F(LinkRunInStateTest, ARunGoesOnInTablesOfTheDatabase) {
       LinkState last{.place = (*run)->place(), .timestamp = (*run)->timestamp()};
       last.task_state.assign((*run)->task_state().begin(), (*run)->task_state().end());
       EmbeddingTable* const tables[] = {&(*run)->nodes(), (*run)->relations()};
-      EXPECT_TRUE(EncodeLinkState(last, tables).value() == StateOf("whole"));
+      EXPECT_TRUE(EncodeLinkState(last, tables, true).value() == StateOf("whole"));
     }
     EXPECT_EQ(epochs, expected);
     EXPECT_THAT(testing_util::FaultsOf(*store_), IsEmpty());
@@ -283,13 +389,13 @@ class LinkStateTest : public testing::Test {
   Bytes Encode() {
     EmbeddingTable* const tables[] = {nodes_.get(), relations_.get()};
     return EncodeLinkState({.place = {3, 7, 1.5, 0.25, 2}, .timestamp = 12, .task_state = task_state_},
-                           tables)
+                           tables, true)
         .value();
   }
   static Status Decode(const Bytes& bytes, LinkState& state, uint32_t dim = 4) {
     const auto nodes = Table(5, dim), relations = Table(2, 3);
     EmbeddingTable* const tables[] = {nodes.get(), relations.get()};
-    return DecodeLinkState(bytes, state, tables);
+    return DecodeLinkState(bytes, state, tables, true);
   }
 
   const std::unique_ptr<EmbeddingTable> nodes_ = Table(5, 4), relations_ = Table(2, 3);
@@ -329,13 +435,46 @@ TEST_F(LinkStateTest, FieldsLieWhereTheFormatSays) {
   EXPECT_EQ(bytes.size(), 86 + 5 * 40 + 27 + 2 * 32u);
 }
 
+TEST_F(LinkStateTest, TheBestStandsBehindTheLast) {
+  const LinkState state{.place = {3, 7, 1.5, 0.25, 2}, .timestamp = 12, .task_state = task_state_};
+  EmbeddingTable* const tables[] = {nodes_.get(), relations_.get()};
+  LinkEvaluation valid;
+  valid.raw = {.rankings = 8, .mrr = 0.1, .hits_1 = 0.2, .hits_3 = 0.3, .hits_10 = 0.4};
+  valid.filtered = {.rankings = 9, .mrr = 0.5, .hits_1 = 0.6, .hits_3 = 0.7, .hits_10 = 0.8};
+  const Bytes last = Encode(), best(10, std::byte{77});
+  for (const Bytes& behind : {best, Bytes()}) {
+    const Bytes bytes = EncodeLinkRun(state, tables, true, valid, behind).value();
+    EXPECT_EQ(bytes.size(), 96 + last.size() + behind.size());
+    const auto parts = SplitLinkRun(bytes);
+    ASSERT_OK(parts);
+    EXPECT_TRUE(std::ranges::equal(parts->last, last));
+    EXPECT_TRUE(std::ranges::equal(parts->best, behind));
+    ASSERT_TRUE(parts->valid.has_value());
+    EXPECT_EQ(parts->valid->raw.hits_3, 0.3);
+    EXPECT_EQ(parts->valid->filtered.rankings, 9u);
+    EXPECT_EQ(parts->valid->filtered.hits_10, 0.8);
+    for (const size_t size : {size_t{7}, size_t{50}, 96 + last.size() - 1}) {
+      EXPECT_THAT(SplitLinkRun(std::span(bytes).first(size)), IsStatus(Code::kCorruption)) << size;
+    }
+  }
+  const auto plain = SplitLinkRun(last);
+  ASSERT_OK(plain);
+  EXPECT_TRUE(std::ranges::equal(plain->last, last));
+  EXPECT_FALSE(plain->valid.has_value());
+  LinkState beside;
+  ASSERT_OK(DecodeBesideVectors(last, beside));
+  EXPECT_EQ(beside.timestamp, 12);
+  EXPECT_EQ(beside.place.batches, 7u);
+  EXPECT_EQ(beside.task_state, task_state_);
+}
+
 TEST_F(LinkStateTest, EveryFieldComesBack) {
   const auto nodes = Table(5, 4), relations = Table(2, 3);
   EmbeddingTable* const tables[] = {nodes.get(), relations.get()};
   LinkState state;
-  ASSERT_OK(DecodeLinkState(Encode(), state, tables));
+  ASSERT_OK(DecodeLinkState(Encode(), state, tables, true));
   EXPECT_EQ(state.task_state, task_state_);
-  EXPECT_TRUE(EncodeLinkState(state, tables).value() == Encode());
+  EXPECT_TRUE(EncodeLinkState(state, tables, true).value() == Encode());
 }
 
 TEST_F(LinkStateTest, OtherBytesAreRefused) {

@@ -319,6 +319,64 @@ TEST_F(LinkRunTest, WithPatienceTheBestEpochIsKept) {
   }
 }
 
+// Each session is shorter than an epoch, so that one which went back to the best epoch would never end.
+TEST_F(LinkRunTest, WithPatienceWhatIsBehindTheLastCheckpointIsAllThatAStopLoses) {
+  for (const std::vector<uint32_t>& fanouts : {std::vector<uint32_t>{}, std::vector<uint32_t>{3}}) {
+    LinkTrainOptions train = RestlessOptions();
+    train.encoder_fanouts = fanouts;
+    RunCourse expected;
+    const auto whole = Train(train, {.name = "whole", .start = Start::kOverwrite}, &expected);
+    ASSERT_OK(whole);
+    ASSERT_GT(whole->epochs, whole->kept_epoch + 1);
+    const std::vector<RowBlock> rows = Rows("whole");
+    constexpr uint64_t kSeed = 3;
+    SCOPED_TRACE(fmt::format("seed {}, {} layers", kSeed, fanouts.size()));
+    Rng rng(kSeed);
+    LinkRunOptions options{.name = "stopped", .start = Start::kOverwrite, .checkpoint_every = 5};
+    RunCourse course;
+    std::optional<LinkTrainSummary> summary;
+    uint64_t sessions = 0, kept_beside = 0;
+    for (; !summary && sessions <= whole->epochs * kEpochBatches / 5; sessions++) {
+      const auto trained = Train(train, options, &course, 6 + rng.Below(6));
+      if (trained.ok()) summary = *trained;
+      if (!trained.ok()) {
+        ASSERT_THAT(trained, IsStatus(Code::kCancelled));
+      }
+      Reopen();
+      EXPECT_THAT(testing_util::FaultsOf(store()), IsEmpty());
+      const EmbeddingRecord& nodes = *store().manifest()->FindEmbedding("stopped-nodes");
+      kept_beside += !nodes.kept_map_file.empty() && nodes.kept_map_file != nodes.map_file ? 1 : 0;
+      options.start = Start::kResume;
+    }
+    ASSERT_TRUE(summary.has_value()) << "after " << sessions << " sessions";
+    EXPECT_GT(kept_beside, 3u);
+    EXPECT_EQ(course.epochs(), expected.epochs());
+    EXPECT_EQ(summary->kept_epoch, whole->kept_epoch);
+    EXPECT_EQ(summary->epochs, whole->epochs);
+    EXPECT_EQ(summary->valid->filtered.mrr, whole->valid->filtered.mrr);
+    EXPECT_EQ(summary->valid->raw.hits_10, whole->valid->raw.hits_10);
+    EXPECT_EQ(summary->test->raw.mrr, whole->test->raw.mrr);
+    ExpectSameBlocks(Rows("stopped"), rows);
+    EXPECT_TRUE(store().manifest()->FindEmbedding("stopped-nodes")->kept_map_file.empty());
+    if (HasFailure()) return;
+  }
+}
+
+// One that is given no patience any more goes on as if it had never had any.
+TEST_F(LinkRunTest, PatienceThatIsTakenBackKeepsNothing) {
+  LinkTrainOptions train = RestlessOptions();
+  EXPECT_THAT(Train(train, {.checkpoint_every = 5}, nullptr, 2 * kEpochBatches + 7),
+              IsStatus(Code::kCancelled));
+  EXPECT_FALSE(store().manifest()->FindEmbedding("link-nodes")->kept_map_file.empty());
+  train.patience = 0;
+  train.epochs = 4;
+  ASSERT_OK(Train(train, {.start = Start::kResume}));
+  EXPECT_TRUE(store().manifest()->FindEmbedding("link-nodes")->kept_map_file.empty());
+  ASSERT_OK(Train(train, {.name = "plain"}));
+  ExpectSameBlocks(Rows("link"), Rows("plain"));
+  EXPECT_THAT(testing_util::FaultsOf(store()), IsEmpty());
+}
+
 TEST_F(LinkRunTest, AFinishedRunCanBeTrainedLonger) {
   LinkTrainOptions train = SmallOptions();
   train.epochs = 4;

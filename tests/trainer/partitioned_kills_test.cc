@@ -34,11 +34,11 @@ using Start = LinkRunOptions::Start;
 constexpr uint64_t kSeed = 31;
 const int kKills = static_cast<int>(testing_util::Repetitions(100));
 
-LinkTrainOptions Training() {
-  LinkTrainOptions train = SmallOptions();
+LinkTrainOptions Training(bool with_patience) {
+  LinkTrainOptions train = with_patience ? RestlessOptions() : SmallOptions();
   train.batch_edges = 300;
-  train.epochs = 3;
-  train.valid_every = 0;
+  train.epochs = with_patience ? 6 : 3;
+  train.valid_every = with_patience ? 1 : 0;
   return train;
 }
 
@@ -58,14 +58,19 @@ struct World {
     data.train.resize(edges->size());
     edges->Read(0, data.train);
     data.test.assign(data.train.begin(), data.train.begin() + 100);
+    // Edges that there are not have an MRR by luck, so that the best epoch is not the last one.
+    for (size_t i = 100; i < 150; i++) {
+      data.valid.push_back({data.train[i].tail, data.train[i].relation, data.train[i - 50].head});
+    }
     return RenumberNodes(*partitioning, budget, data);
   }
 
-  Result<LinkTrainSummary> Train(LinkRunOptions options) {
+  Result<LinkTrainSummary> Train(LinkRunOptions options, bool with_patience = false) {
     options.partitioning = partitioning.get();
     options.road = {.buffer = 4, .logical = 4};
-    QUARRY_TRY(const auto run, LinkRun::Open(*store, budget, data, Training(), options));
-    return TrainLinks(data, Training(), budget, {}, *run);
+    const LinkTrainOptions train = Training(with_patience);
+    QUARRY_TRY(const auto run, LinkRun::Open(*store, budget, data, train, options));
+    return TrainLinks(data, train, budget, {}, *run);
   }
 };
 
@@ -97,6 +102,7 @@ Death DeathOf(uint64_t number) {
 }
 
 // In the child, which returns where it was through before it had to die.
+template <bool kWithPatience>
 bool TrainAndDie(const std::string& path, uint64_t number) {
   const Death death = DeathOf(number);
   const auto disk = MakeDefaultBackend();
@@ -106,7 +112,8 @@ bool TrainAndDie(const std::string& path, uint64_t number) {
   if (death.operation == 0) ArmKillPoint(death.kill_point, death.passages);
   const bool resumes = world.store->manifest()->FindTraining("link") != nullptr;
   const auto trained = world.Train(
-      {.start = resumes ? Start::kResume : Start::kNew, .checkpoint_every = death.checkpoint_every});
+      {.start = resumes ? Start::kResume : Start::kNew, .checkpoint_every = death.checkpoint_every},
+      kWithPatience);
   if (!trained.ok()) {
     fmt::print(stderr, "{}\n", trained.status().ToString());
     _exit(4);
@@ -148,7 +155,8 @@ TEST(PartitionedKillsTest, AScratchFileThatKeptItsNameIsALeftoverAndGoes) {
   EXPECT_EQ(scratch_files(), 0U);
 }
 
-TEST(PartitionedKillsTest, TrainingMayDieAnywhere) {
+// Trains in children that die `kills_wanted` times, over and over, and holds what is left against a run that nobody killed.
+void KillTraining(Zygote::Deed deed, int kills_wanted, bool with_patience) {
   const auto backend = MakeDefaultBackend();
   PartitionedStore home(*backend);
   const std::string path = home.world.path();
@@ -159,17 +167,18 @@ TEST(PartitionedKillsTest, TrainingMayDieAnywhere) {
   {
     World world;
     ASSERT_OK(world.Open(*backend, path));
-    const auto whole = world.Train({.name = "whole"});
+    const auto whole = world.Train({.name = "whole"}, with_patience);
     ASSERT_OK(whole);
+    ASSERT_TRUE(!with_patience || whole->epochs > whole->kept_epoch) << "the best epoch was the last one";
     expected_mrr = whole->test->filtered.mrr;
     expected_timestamp = world.store->manifest()->FindTraining("whole")->timestamp;
   }
   int kills = 0, ends = 0;
   int64_t last = kNeverWritten;
-  for (uint64_t number = 1; kills < kKills; ++number) {
+  for (uint64_t number = 1; kills < kills_wanted; ++number) {
     SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", child " << number);
-    ASSERT_LT(number, 10U * kKills) << "hardly any child dies";
-    const Zygote::Child child = Zygote::Instance().Fork(TrainAndDie, path, number);
+    ASSERT_LT(number, 10U * kills_wanted) << "hardly any child dies";
+    const Zygote::Child child = Zygote::Instance().Fork(deed, path, number);
     if (child.done) kill(child.pid, SIGKILL);
     const int status = Zygote::Instance().Wait(child.pid);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
@@ -181,13 +190,17 @@ TEST(PartitionedKillsTest, TrainingMayDieAnywhere) {
     const TrainingRecord* const record = world.store->manifest()->FindTraining("link");
     ASSERT_TRUE(record != nullptr || last == kNeverWritten) << "the checkpoint is lost";
     if (record != nullptr) {
-      ASSERT_GE(record->timestamp, last) << "an older checkpoint is back";
+      const EmbeddingRecord& parts = *world.store->manifest()->FindEmbedding("link-parts");
+      // A training with patience ends with its best epoch.
+      const bool ended =
+          with_patience && parts.kept_map_file.empty() && record->timestamp == expected_timestamp;
+      ASSERT_TRUE(ended || record->timestamp >= last) << "an older checkpoint is back";
       last = record->timestamp;
-      ASSERT_EQ(world.store->manifest()->FindEmbedding("link-parts")->timestamp, last);
+      ASSERT_EQ(parts.timestamp, last);
     }
     if (child.done) {
       ASSERT_EQ(last, expected_timestamp);
-      const auto again = world.Train({.start = Start::kResume});
+      const auto again = world.Train({.start = Start::kResume}, with_patience);
       ASSERT_OK(again);
       ASSERT_EQ(again->edges, 0U) << "it was at its end";
       ASSERT_EQ(again->test->filtered.mrr, expected_mrr);
@@ -199,8 +212,14 @@ TEST(PartitionedKillsTest, TrainingMayDieAnywhere) {
       last = kNeverWritten;
     }
   }
-  EXPECT_GT(ends, kKills / 30) << "runs that died often enough came to their end";
+  EXPECT_GT(ends, kills_wanted / 30) << "runs that died often enough came to their end";
   fmt::print("{} kills, {} runs came to their end\n", kills, ends);
+}
+
+TEST(PartitionedKillsTest, TrainingMayDieAnywhere) { KillTraining(TrainAndDie<false>, kKills, false); }
+
+TEST(PartitionedKillsTest, TrainingWithPatienceMayDieAnywhere) {
+  KillTraining(TrainAndDie<true>, kKills / 4, true);
 }
 
 }  // namespace

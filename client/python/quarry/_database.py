@@ -506,7 +506,7 @@ class Database:
         that was planned by a few of them does not do is refused (`OutOfBudget`).
 
         `cache`: rows that stay in memory, as bytes or a share of the features ('10%'). `edge_ids`: batches say
-        which edges were drawn, along "in" and of sampled batches; what is packed has none (`Unsupported`).
+        which edges were drawn, along "in"; a layout has them that was made with them (else `Unsupported`).
         `sampler`: "neighbor" draws of each node by itself, "labor" the same neighbors for the nodes of a hop where
         it can, so that batches have fewer nodes; its `batch_dependency` is for how many batches a node is drawn
         alike. `weighted`: with probability proportional to the weights of edges. `table`: of the rows that batches have;
@@ -740,15 +740,17 @@ class Database:
         sampler: str = "neighbor",
         batch_dependency: int = 0,
         weighted: bool = False,
+        edge_ids: bool = False,
         threads: int = 0,
         resume: bool = False,
         progress: ProgressCallable | bool | None = None,
     ) -> dict[str, float]:
         """Builds the layout `name`: epochs of the train split, sampled ahead and packed in the order of their
-        use, for `db.stream(layout=name)`. Gives a report. Not while a stream is open."""
+        use, for `db.stream(layout=name)`. `edge_ids`: batches say which edges they have, until edges come or go. Gives a
+        report. Not while a stream is open."""
         self._check_rows("a layout", "feature")
         feature_bytes = self._feature_bytes("feature")
-        live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted)
+        live = _live_spec(fanouts, batch_size, direction, size(cache, feature_bytes, "cache"), seed, replace, sampler, batch_dependency, weighted, edge_ids=edge_ids)
         return run_with_progress(
             lambda told: _quarry.build_layout(
                 self._store, name, live, epochs, policy, seed_order, size(disk, feature_bytes, "disk"), threads, resume, told

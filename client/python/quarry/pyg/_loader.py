@@ -53,7 +53,7 @@ class Loader:
                    neighbors are drawn among them. For splits alone; an epoch has as many batches as its parts make
     edge_attrs     arrays or tensors by edge id, an edge's column in db.edges(), of which each batch has the rows of its
                    edges: {"edge_attr": array}; memory-mapped ones stay on disk. `db.edge_ids(edge_index)` brings what lies
-                   beside an edge_index into that order. Not from a plan. With types, by type of edges, each in the order that
+                   beside an edge_index into that order. With types, by type of edges, each in the order that
                    its edges have in db.edges(): {("author", "writes", "paper"): {"edge_attr": array}}
     adj_t          batches have adj_t in the place of edge_index: torch.sparse_csr, [nodes, nodes], by target
     drop_last      leaves batches with fewer than batch_size seeds out of an epoch: its last one, and of parts any
@@ -63,7 +63,7 @@ class Loader:
     A batch has x (float32; without features none), edge_index (from neighbor to node, as local ids), y (labels of the seeds, which come
     first; -1: none; of a database with a table "target" and no labels its rows, float32, NaN: none), n_id (global ids), batch_size, input_id (positions in input_nodes), num_sampled_nodes and
     num_sampled_edges (for trim_to_layer); with edge_ids also e_id (by column of edge_index, its column in
-    db.edges()), which what is packed does not have. The labels of other nodes are not there. Batches
+    db.edges()). The labels of other nodes are not there. Batches
     are the caller's: they may be kept. From a database with types it is a HeteroData: the same by type of nodes and of edges,
     x where nodes of the type have features, y, input_id and batch_size of the seeds' type; e_id is a column of db.edges()
     there, too. Such batches are sampled as they come, uniformly, along "in", to memory. Two are made ahead, on a thread of the Loader, in memory beside the database's.
@@ -174,8 +174,6 @@ class Loader:
             raise UsageError("a plan has an order of its own: plan=True needs shuffle=True")
         if -1 in self._fanouts and (named or plan is True or self._parts):
             raise UsageError("num_neighbors -1: all neighbors are taken by batches that are sampled as they come; give numbers, or leave plan and partitioning out")
-        if edge_ids and plan not in (False, "auto"):
-            raise UsageError("a layout keeps no edge ids: edge_ids=True and edge_attrs need plan=False")
         self._seeds: npt.NDArray[np.uint32] | None = None
         if self._split is None:
             nodes = np.arange(db.num_nodes) if input_nodes is None else array_of(input_nodes)
@@ -274,11 +272,11 @@ class Loader:
         suffix = "-r" if self._draws["replace"] else ""
         if self._draws["sampler"] != "neighbor":
             suffix += f"-{self._draws['sampler']}{self._draws['batch_dependency'] or ''}"
-        return suffix + ("-w" if self._draws["weighted"] else "")
+        return suffix + ("-w" if self._draws["weighted"] else "") + ("-ids" if self._edge_ids else "")
 
     def _layout(self) -> str | None:
         """The layout that an epoch is read from, built if it has to be."""
-        if self._hetero is not None or self._plan is False or self._parts or self._edge_ids or -1 in self._fanouts or self._gpu_sampling or (self._split == "train" and not self._shuffle):
+        if self._hetero is not None or self._plan is False or self._parts or -1 in self._fanouts or self._gpu_sampling or (self._split == "train" and not self._shuffle):
             return None
         layouts = self._db.layouts
         if isinstance(self._plan, str) and self._plan != "auto":
@@ -298,6 +296,7 @@ class Loader:
             epochs=self._epochs,
             direction=self._direction,
             seed=self._seed,
+            edge_ids=self._edge_ids,
             progress=self._progress,
             **self._draws,
         )

@@ -97,7 +97,8 @@ struct LayoutRecord {
   uint64_t total_bytes() const;  // of all its files
 };
 
-// One embedding table: a page file, and the page map of its last checkpoint.
+// One embedding table: a page file, and the page map of its last checkpoint. That of an earlier one may be kept,
+// to which a training can return: the best epoch's.
 struct EmbeddingRecord {
   std::string name;
   std::string file;  // "embeddings/NAME-1.qet", relative to the database
@@ -116,6 +117,12 @@ struct EmbeddingRecord {
   uint64_t seed = 0;
   int64_t timestamp = -1;   // of the last checkpoint; -1 = never
   std::string created_utc;  // RFC 3339
+
+  std::string kept_map_file;  // as map_file, and it may be the same; empty where none is kept
+  uint64_t kept_map_generation = 0;
+  int64_t kept_timestamp = 0;  // of that checkpoint; 0 where none is kept
+
+  std::vector<std::string> files() const;  // each once
 };
 
 // The last checkpoint of a training run: what it needs to go on, beside its embedding tables.

@@ -127,7 +127,7 @@ struct RoadSpec {
   uint32_t batch_dependency = 0;
   // Neighbors are drawn with probability proportional to the weights of the edges, which the topology must have.
   bool weighted = false;
-  bool edge_ids = false;  // blocks say which edges were drawn; along kIn, and of live roads alone
+  bool edge_ids = false;  // blocks say which edges were drawn; along kIn, of whole lists of neighbors
   // For a graph with types: [hops x relations], how many neighbors a node is given by the edges of each type. `fanouts` then
   // bounds what it is given in a hop by those of all types. Empty: edges of all types are alike.
   std::vector<uint32_t> relation_fanouts = {};

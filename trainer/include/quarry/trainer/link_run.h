@@ -6,10 +6,15 @@
 //             for. A checkpoint is both tables and the state of the training
 //             (quarry/storage/training_state.h) in one commit
 //   in state  the vectors are in memory, and a checkpoint is a state that has them too, wherever states are
-//             kept: by a server, say, whose tables are everybody's
+//             kept: by a server, say, whose tables are everybody's. Where features take the place of the nodes'
+//             vectors, that is what the encoder and relations have learned
 //
 // A stored run may be *partitioned*: the vectors swap through memory part by part
 // (quarry/pipeline/partitioned_road.h), and a checkpoint ends each epoch.
+//
+// With patience a run has two: the last one, and that of the best epoch so far, which stays until another is better or the
+// training ends; then it is the last. Stored tables keep both page maps, so what has not changed between the two lies on
+// disk once; a state has the vectors of both.
 //
 // A checkpoint has all batches up to its place, and none later. The edges and negatives of a batch are a
 // function of (seed, epoch, batch), so a run needs nothing but its vectors, its place and what the task has
@@ -22,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,6 +86,12 @@ struct LinkState {
   std::vector<std::byte> task_state;  // what is learned beside the vectors
 };
 
+// The checkpoint of the best epoch, and its validation.
+struct LinkBest {
+  LinkState state;
+  LinkEvaluation valid;
+};
+
 struct LinkRunStats {
   BufferPoolStats pools;    // both tables together; zeros in state
   uint64_t pool_bytes = 0;  // memory of the pools
@@ -89,7 +101,7 @@ struct LinkRunStats {
 
 class LinkRun {
  public:
-  // Opens a stored run: opens its tables, or makes them. `data` and `train` are those of TrainLinks. Their
+  // Opens a stored run, of learned vectors: opens its tables, or makes them. `data` and `train` are those of TrainLinks. Their
   // pools take what the budget has left beside what TrainLinks will reserve: the relations first, then the
   // nodes. kUsage for a name with anything but letters, digits, - and _, and for options that differ from the
   // checkpoint's, which it names with both values; kInvalidArgument for a checkpoint of another training;
@@ -97,7 +109,8 @@ class LinkRun {
   static Result<std::unique_ptr<LinkRun>> Open(Store& store, MemoryBudget& budget, const LinkData& data,
                                                const LinkTrainOptions& train, const LinkRunOptions& options);
   // Opens a run in state. Holds the vectors, and reserves what a checkpoint takes while it is made. Returns
-  // the same errors and those of the states; kInvalidArgument also for a run whose vectors are stored.
+  // the same errors and those of the states; kInvalidArgument also for a run whose vectors are stored. Features are
+  // those of `data`, which outlives it.
   static Result<std::unique_ptr<LinkRun>> OpenInState(TrainingStates& states, MemoryBudget& budget,
                                                       const LinkData& data, const LinkTrainOptions& train,
                                                       const LinkRunOptions& options);
@@ -122,6 +135,8 @@ class LinkRun {
   const LinkPlace& place() const { return last_.place; }
   std::span<const std::byte> task_state() const { return last_.task_state; }
   int64_t timestamp() const { return last_.timestamp; }
+  // The best epoch's, of a training with patience that has not ended. It may be the last checkpoint.
+  const std::optional<LinkBest>& best() const { return best_; }
 
   // How many batches it is to the next checkpoint, after this many batches of all epochs together.
   uint64_t BatchesToCheckpoint(uint64_t batches) const;
@@ -129,16 +144,15 @@ class LinkRun {
   // after a Run of the pipeline. On an error the checkpoint before stands, except that a commit which failed
   // on disk may have happened.
   Status Checkpoint(LinkState state);
+  // The same of an epoch that is the best so far, in place of the best before.
+  Status CheckpointBest(LinkState state, const LinkEvaluation& valid);
 
-  // Writes down that the training which left the last checkpoint as its best has ended behind so many validations. As
-  // Checkpoint. REQUIRES: nothing was written since that checkpoint.
-  Status MarkEnded(uint32_t validations);
-
-  // Gives up what was written since the last checkpoint: the tables, and the road, are opened anew as it left them, and
-  // references to the former end. Arguments as of Open. Its errors; after one, the run is good for nothing.
-  // REQUIRES: a checkpoint.
-  virtual Status ReturnToCheckpoint(MemoryBudget& budget, const LinkData& data,
-                                    const LinkTrainOptions& train) = 0;
+  // The end of a training: makes the best epoch's checkpoint the last one, with so many validations behind it that were no
+  // better, and gives up what was written since. The tables, and the road, are opened anew as it left them, and references
+  // to the former end. Arguments as of Open. Its errors and Checkpoint's; after one, the run is good for nothing.
+  // REQUIRES: best().
+  virtual Status ReturnToBest(MemoryBudget& budget, const LinkData& data, const LinkTrainOptions& train,
+                              uint32_t validations) = 0;
 
   // Adds to the status of a cancelled training what --resume will do.
   Status Explain(const Status& cancelled) const;
@@ -148,13 +162,15 @@ class LinkRun {
  protected:
   LinkRun(const LinkRunOptions& options, std::string settings)
       : options_(options), settings_(std::move(settings)) {}
-  virtual Status Save(const LinkState& state) = 0;
+  // Takes a checkpoint and the best's beside it, which may be the same; null: none is kept.
+  virtual Status Save(const LinkState& state, const LinkBest* best) = 0;
   // Says where a run goes on.
   void LogResumed(const TrainingRecord& record, uint64_t epoch_batches) const;
 
   const LinkRunOptions options_;
   std::string settings_;  // those of a partitioned run are complete once its road is tuned
   LinkState last_;        // the last checkpoint's
+  std::optional<LinkBest> best_;
   LinkRunStats stats_;
 };
 

@@ -37,8 +37,10 @@ struct LinkTrainOptions {
   ModelSpec encoder;
   std::vector<uint32_t> encoder_fanouts;
   float encoder_learning_rate = 0.001F;  // Adam's rate for the encoder's weights
-  // Columns of the features (LinkData::features) that the encoder is given in the place of learned vectors; 0: vectors.
+  // Columns of the features (LinkData::features) that the encoder is given in the place of learned vectors; 0: vectors. A
+  // run goes on with those of the table of this name, as its rows are then.
   uint32_t feature_dim = 0;
+  std::string feature_table = {};
   uint32_t batch_edges = 1000;
   uint32_t chunk_edges = 500;  // edges that share negatives
   uint32_t negatives = 500;    // negatives of a chunk, for each side
@@ -184,11 +186,11 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
                                     const EmbeddingTableFactory& make_table = {});
 
 // The same in the tables of a run (whose memory is already reserved), from its place on, with its checkpoints
-// and one more at the end of training. With patience a checkpoint comes behind each epoch that is the best so far, and
-// none behind others once there is one: so the run ends with the best epoch's, and goes on from there. How many validations
-// behind it were no better stands in it then: what is known to be worse is not trained again, but on the way to more
-// epochs, or with more patience. A checkpoint stands whatever happens later. kUsage when the run is
-// beyond options.epochs, and for features, which no checkpoint has. REQUIRES: `run` was opened with this data and these
+// and one more at the end of training. With patience one more comes behind each epoch that is the best so far, and stays
+// beside the last one: a run that was stopped goes on from the last, and one that ends leaves the best epoch's, and goes on
+// from there. How many validations behind it were no better stands in it then: what is known to be worse is not trained
+// again, but on the way to more epochs, or with more patience. A checkpoint stands whatever happens later. kUsage when the run is
+// beyond options.epochs. REQUIRES: `run` was opened with this data and these
 // options.
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks, LinkRun& run);

@@ -1,8 +1,8 @@
 // Train: the training loop of nodes' classes and targets, over any road (docs/architecture.md, "Data flow").
 //
 // A graph neural network (quarry/trainer/model_spec.h) on DENSE blocks (Waleffe §3.3), Adam, the loss of its task
-// (quarry/trainer/node_task.h), early stopping. Metrics are those of sampled inference. The trainer sees batches only, so it
-// cannot tell one road from another; LibTorch stays behind this header.
+// (quarry/trainer/node_task.h), early stopping. Metrics are those of sampled inference, or of a whole graph's. The trainer
+// sees batches only, so it cannot tell one road from another; LibTorch stays behind this header.
 //
 // Training uses two kinds of threads: the engine's, which the road started, and LibTorch's (`torch_threads`:
 // GEMM and the aggregation kernels), whose number is a setting of the whole process.
@@ -24,6 +24,7 @@
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/communicator.h"
+#include "quarry/trainer/graph_pass.h"
 #include "quarry/trainer/learning_schedule.h"
 #include "quarry/trainer/model_inputs.h"
 #include "quarry/trainer/model_spec.h"
@@ -58,6 +59,9 @@ struct TrainOptions {
   NodeTask task = NodeTask::kClasses;
   std::shared_ptr<TargetRows> targets = nullptr;  // of the other tasks
   RegressionLoss regression_loss = RegressionLoss::kMse;
+  // Not null: validation and test carry all nodes of this graph through the layers (graph_pass.h), from all of their
+  // neighbors, in place of the road's samples. By one trainer, over a road that knows the labels and splits of all nodes.
+  std::shared_ptr<const GraphSource> whole_graph = nullptr;
 };
 
 // Columns of what a model gives: the classes of the labels or, of the other tasks, those of the targets.
@@ -129,7 +133,8 @@ struct TrainRun {
 // Either may be empty. An error that one returns stops the training at the next batch, and is returned.
 struct TrainCallbacks {
   std::function<Status(const EpochReport&)> epoch;
-  // After every batch: the phase ("epoch 3", "validation", "test") and its batches done and in all.
+  // After every batch: the phase ("epoch 3", "validation", "test") and its batches done and in all; of a whole graph, nodes
+  // of each layer.
   std::function<Status(std::string_view phase, uint64_t done, uint64_t total)> progress;
 };
 

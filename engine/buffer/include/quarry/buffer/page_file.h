@@ -16,9 +16,12 @@
 // verifies all of it, so a lost or misdirected write is found as surely as a torn one. (The version alone
 // would not do: after a crash versions that no map names are given once more.) docs/format.md has the bytes.
 //
+// One map of an earlier checkpoint may be *kept* beside the last one, so that its pages stay too: a third version
+// of those that changed since.
+//
 //   slot: free -> given [AllocateSlot] -> current [SetEntry] -> written [WriteMap] -> committed [CommitMap]
 //         given -> free [ReleaseSlot]; current -> free [SetEntry of the page's next write];
-//         committed -> free [CommitMap of a map that does not name it]
+//         committed -> free [CommitMap of a map that does not name it]; kept as long as the kept map is
 #pragma once
 
 #include <array>
@@ -72,21 +75,24 @@ struct PageMapName {
   uint64_t generation = 0;
 };
 
+// Which map is kept beside the one that is committed: the one that was, the committed one itself, or none.
+enum class KeptMap : uint8_t { kAsBefore, kThis, kNone };
+
 // Takes a page's body, or the fault that was found instead of it.
 using PageVisit = std::function<void(PageNumber page, const Result<std::span<const std::byte>>& body)>;
 
 // Thread-safe, except Open and Create. The backend outlives it.
 class PageFile {
  public:
-  static constexpr uint32_t kPageCountMax = 1U << 30;  // three versions of each still have 32-bit slots
+  static constexpr uint32_t kPageCountMax = (1U << 30) - 1;  // four versions of each still have 32-bit slots
 
   // A new file without pages, synced with its folder. kAlreadyExists, kIoError, kNoSpace; kInvalidArgument
   // for a size that is not allowed.
   static Result<std::unique_ptr<PageFile>> Create(IoBackend& backend, const PageFileSpec& spec);
-  // kCorruption where the file or the map is not what `spec` and `map` say, or does not verify. Reads the
-  // map, and no pages.
+  // kCorruption where the file or a map is not what `spec`, `map` and `kept` say, or does not verify. Reads the
+  // maps, and no pages. `kept` has an empty path where no map is kept; it may be `map`.
   static Result<std::unique_ptr<PageFile>> Open(IoBackend& backend, const PageFileSpec& spec,
-                                                const PageMapName& map);
+                                                const PageMapName& map, const PageMapName& kept = {});
   PageFile(const PageFile&) = delete;
   PageFile& operator=(const PageFile&) = delete;
 
@@ -101,6 +107,7 @@ class PageFile {
 
   // The page's current place. To write it elsewhere: AllocateSlot, write the sealed page there, SetEntry.
   PageEntry entry(PageNumber page) const;
+  bool is_kept(PageNumber page) const;  // the kept map names the page's current place
   // Returns a slot that no map names: neither the committed map, nor the current one, nor one that was
   // written and whose commit may have happened. Freed slots come before new ones.
   uint32_t AllocateSlot();
@@ -120,8 +127,8 @@ class PageFile {
   Status WriteMap(const std::string& path, uint64_t generation);
   // The map that was written last is the one that a restart finds: slots that only older maps name are free.
   // A map that was written and not committed keeps its slots until the next one is, since its name may have
-  // reached the disk.
-  void CommitMap();
+  // reached the disk. REQUIRES: the catalog names the kept map as well.
+  void CommitMap(KeptMap kept = KeptMap::kAsBefore);
 
   // The first error of a write or a sync, after which nothing is written any more. OK while there is none.
   Status write_error() const;
@@ -129,14 +136,15 @@ class PageFile {
 
  private:
   friend Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
-                               const PageVisit& visit);
+                               const PageVisit& visit, const PageMapName& but_not);
   // What uses a slot; a slot without any use is free.
-  enum Use : uint8_t { kGiven = 1, kCurrent = 2, kWritten = 4, kAbandoned = 8, kCommitted = 16 };
+  enum Use : uint8_t { kGiven = 1, kCurrent = 2, kWritten = 4, kAbandoned = 8, kCommitted = 16, kKept = 32 };
 
   PageFile(IoBackend& backend, const PageFileSpec& spec, File file);
   static Result<std::unique_ptr<PageFile>> OpenAs(IoBackend& backend, const PageFileSpec& spec,
-                                                  const PageMapName& map, OpenMode mode);
-  Status LoadMap(const PageMapName& map);
+                                                  const PageMapName& map, const PageMapName& kept,
+                                                  OpenMode mode);
+  Status LoadMaps(const PageMapName& map, const PageMapName& kept);
   void Drop(uint32_t slot, uint8_t uses) QUARRY_REQUIRES(mutex_);
   std::vector<PageEntry> MarkWritten();
 
@@ -156,9 +164,10 @@ class PageFile {
 // Fills in the header of the page in `bytes`; returns the entry that names it in `slot`.
 PageEntry SealPage(PageNumber page, uint64_t version, uint32_t slot, std::span<std::byte> bytes);
 
-// Reads every page that the map names, in the order of slots, and hands it to `visit`. Returns the error that
-// ends it, of the superblocks, the map or memory. Opens the files for reading only.
+// Reads every page that the map names, in the order of slots, and hands it to `visit`; but for those that the map
+// `but_not` has in the same place. Returns the error that ends it, of the superblocks, the maps or memory. Opens the
+// files for reading only.
 Status VerifyPageFile(IoBackend& backend, const PageFileSpec& spec, const PageMapName& map,
-                      const PageVisit& visit);
+                      const PageVisit& visit, const PageMapName& but_not = {});
 
 }  // namespace quarry

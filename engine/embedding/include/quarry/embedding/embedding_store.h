@@ -3,6 +3,7 @@
 //   CreateEmbeddings   a page file with nothing in it: rows are made when they are first touched
 //   StoredEmbeddings   an open table: trained in memory, written behind, durable at checkpoints
 //   CheckpointAll      the state of several tables, and of whatever else the manifest says, as one commit
+//   ReturnToKept       the state of an earlier checkpoint that was kept beside the last one
 //   VerifyEmbeddings, DropEmbeddings
 //
 // The disk holds the state of a checkpoint: pages written between two checkpoints go to slots that the last
@@ -17,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "quarry/base/budget.h"
@@ -73,13 +75,13 @@ class StoredEmbeddings {
 
  private:
   friend Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
-                              const std::function<Status(Manifest&)>& also);
+                              const std::function<Status(Manifest&)>& also, KeptMap kept);
   StoredEmbeddings(Store& store, const EmbeddingRecord& record)
       : store_(store), record_(record), next_(record) {}
   static Result<std::unique_ptr<StoredEmbeddings>> OpenFile(Store& store, std::string_view name);
-  Status WriteMap(int64_t timestamp);
+  Status WriteMap(int64_t timestamp, KeptMap kept);
   Status Publish(Manifest& manifest) const;
-  void Commit();
+  void Commit(KeptMap kept);
 
   Store& store_;
   EmbeddingRecord record_;
@@ -99,7 +101,16 @@ class StoredEmbeddings {
 // After an error, or when `also` returns other than OK (which comes back), training may go on, and so may
 // checkpoints unless a write failed; a restart finds the checkpoint before. The exception is a commit that
 // failed on disk: it may have happened, and then a restart finds the new checkpoint, whole.
+//
+// `kept` says which checkpoint ReturnToKept will find: pages that it has are not overwritten, so that it takes no copy
+// of what has not changed since, and at most another version of each page on disk.
 Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, int64_t timestamp,
-                     const std::function<Status(Manifest&)>& also = {});
+                     const std::function<Status(Manifest&)>& also = {}, KeptMap kept = KeptMap::kAsBefore);
+
+// Makes the kept checkpoint of these tables the last one of each, and keeps none beside it; applies `also` to the
+// manifest in the same commit. Writes no pages. kNotFound; kInvalidArgument for a table that keeps none, and then nothing
+// has changed. REQUIRES: none of the tables is open.
+Status ReturnToKept(Store& store, std::span<const std::string> names,
+                    const std::function<Status(Manifest&)>& also = {});
 
 }  // namespace quarry

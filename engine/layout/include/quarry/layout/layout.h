@@ -170,14 +170,19 @@ std::string RankLayoutName(std::string_view name, uint32_t rank, uint32_t ranks)
 Result<LayoutRecord> BuildPassingLayout(Store& store, MemoryBudget& budget, const LayoutSpec& spec,
                                         const ProgressFunction& progress, BuildReport* report = nullptr);
 
-// kUnsupported for what a layout does not keep of its batches: edge ids; and for hops that take all neighbors.
+// kUnsupported for hops that take all neighbors.
 Status CheckPlannable(const RoadSpec& road);
+
+// True when no edges were committed since the layout was built from them: an edge id is of the same edge then. A compaction
+// commits none.
+bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record);
 
 // True when the database still has the table's file and the edges that the layout was built from.
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record);
 
 // True when the layout can still be served: topology and table are the same or later generations. Changed rows are then
-// read from the table; the batches have the edges that there were when they were planned.
+// read from the table; the batches have the edges that there were when they were planned, and where they say which these are,
+// there must be no others.
 bool IsServable(const Manifest& manifest, const LayoutRecord& record);
 
 // True when `record` is what building `spec` would give, from the data as they are.

@@ -19,6 +19,8 @@
 
 namespace quarry {
 
+class ByteWriter;
+
 struct PlannedBlock {
   Block block;
   // By local id: a cache slot, or cache_slots + a frame row.
@@ -65,6 +67,8 @@ struct BlockPlan {
   };
   std::span<const Carried> carried;
   uint64_t node_count = 0;
+  // Low and high words of each edge's id, in the order of `indices`. Empty: the block does not say which edges it has.
+  std::span<const uint32_t> edge_low = {}, edge_high = {};
 };
 
 // Encodes batches; keeps its scratch memory between calls. One thread.
@@ -87,13 +91,15 @@ class BlockEncoder {
   struct Groups;
   void NumberCached(const BlockPlan& plan, Groups& groups);
   void NumberFrame(const BlockPlan& plan, Groups& groups);
+  void WriteEdgeIds(const BlockPlan& plan, std::span<const uint32_t> old_of, ByteWriter& writer);
 };
 
 // Decodes batches in their order, which is needed because a cached row's node is known from its admission.
 class BlockDecoder {
  public:
-  // `start_nodes`: what the cache holds before the first batch, by slot.
-  BlockDecoder(uint32_t cache_slots, uint64_t node_count, std::span<const NodeId> start_nodes);
+  // `start_nodes`: what the cache holds before the first batch, by slot. `edge_ids`: blocks say which edges they have.
+  BlockDecoder(uint32_t cache_slots, uint64_t node_count, std::span<const NodeId> start_nodes,
+               bool edge_ids = false);
   // kCorruption says what does not fit (bytes that passed their checksum but were not written by this code).
   Status Decode(std::span<const std::byte> bytes, PlannedBlock& out);
   // Back to the first batch.
@@ -103,6 +109,7 @@ class BlockDecoder {
   const uint32_t cache_slots_;
   const uint64_t node_count_;
   const std::span<const NodeId> start_nodes_;
+  const bool edge_ids_;
   std::vector<NodeId> slot_nodes_;
   std::vector<uint32_t> values_, tags_;
 };

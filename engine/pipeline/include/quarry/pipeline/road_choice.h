@@ -71,6 +71,7 @@ struct RoadFacts {
   // A mean batch, as it was probed.
   UseProfile uses;
   double batch_edges = 0;
+  uint64_t told_edges = 0;    // of the graph, where batches say which of them they have
   double sample_seconds = 0;  // of one core
   ListsProbe lists;
   RunsPrice runs = {};  // of edges, which are opened with the lists and searched where these are on disk
