@@ -57,6 +57,7 @@ struct TopologyRecord {
   runs @12 :List(TopologyRun);
   addedNodes @13 :UInt64;  # of nodeCount: those behind the file's
   byRelation @14 :Bool;    # a list has its neighbors by relation
+  distinct @15 :Bool;      # no two edges have the same nodes and the same relation
 }
 
 struct DeviceRecord {

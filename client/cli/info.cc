@@ -249,8 +249,9 @@ void PrintFacts(const Json& report) {
   line("nodes", node_count);
   for (const Json& graph : report["topologies"]) {
     if (Text(graph, "name") != "graph") continue;
-    const std::string kind = WordsOf(
-        graph, {{"undirected", "undirected"}, {"deduplicated", "deduplicated"}, {"weighted", "weighted"}});
+    const char* const once = graph["deduplicated"].get<bool>() ? "deduplicated" : "distinct";
+    const std::string kind =
+        WordsOf(graph, {{"undirected", "undirected"}, {once, "deduplicated"}, {"weighted", "weighted"}});
     std::string runs;
     if (!graph["runs"].empty()) {
       runs = fmt::format("; {} added and {} removed in {}", Text(graph, "edges_added"),
