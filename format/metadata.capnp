@@ -174,6 +174,8 @@ struct PartitioningRecord {
   fileBytes @14 :UInt64;
   buildSeconds @15 :Float64;
   createdUtc @16 :Text;
+  partsGeneration @17 :UInt64;  # of parts.qpp; 0 = generation
+  bucketsBytes @18 :UInt64;     # of buckets.qpp; 0 = there is none
 }
 
 struct NodeType {

@@ -28,6 +28,7 @@ double CutShare(const PartitioningRecord& record) {
 Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record) {
   Json json = FieldsOf(record);
   Rename(json, "file_bytes", "disk_bytes");
+  json["disk_bytes"] = record.total_bytes();
   json["cut_share"] = CutShare(record);
   json["fresh"] = IsFresh(manifest, record);
   return json;
@@ -68,7 +69,7 @@ void PrintPartitioning(const Manifest& manifest, const PartitioningRecord& recor
         FormatCount(static_cast<double>(record.node_count)), record.method);
   Print("  edges      {}, of which {:.2f} % lie between parts\n",
         FormatCount(static_cast<double>(record.edge_count)), 100 * CutShare(record));
-  Print("  disk       {} in {}, {}\n", FormatBytes(record.file_bytes), record.directory,
+  Print("  disk       {} in {}, {}\n", FormatBytes(record.total_bytes()), record.directory,
         record.table.empty() ? std::string("without rows") : fmt::format("rows of table {}", record.table));
   Print("  built in   {:.1f} s{}\n", record.build_seconds,
         IsFresh(manifest, record) ? "" : ", of data that the database no longer has: build it again");
