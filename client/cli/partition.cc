@@ -300,7 +300,9 @@ void AddPartition(CLI::App& app, Action& action) {
   auto arguments = make();
   CLI::App* build = AddPartitionVerb(partition, "build", "choose a part for each node, and store the parts",
                                      arguments, action, BuildPartition);
-  AddChoice(build, "--method", arguments->build.method, "which partitioner");
+  AddChoice(build, "--method", arguments->build.method,
+            "which partitioner; kept: the parts that nodes have, and where edges alone came and went, by the "
+            "buckets that changed");
   build->add_option("--parts", arguments->build.parts,
                     "default: as many as the device reads well, by the graph's size");
   build->add_option("--chunk", arguments->chunk, "grem: the share of the edges that it has in memory")
