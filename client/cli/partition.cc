@@ -31,6 +31,9 @@ Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record
   json["disk_bytes"] = record.total_bytes();
   json["cut_share"] = CutShare(record);
   json["fresh"] = IsFresh(manifest, record);
+  json["servable"] = IsServable(manifest, record);
+  const TopologyRecord* const topology = manifest.FindTopology(record.topology);
+  json["edges_changed"] = topology == nullptr ? 0 : topology->ChangedSince(record.timestamp);
   return json;
 }
 
@@ -64,6 +67,14 @@ Result<std::unique_ptr<Database>> OpenPartitioned(const PartitionArguments& argu
   return Database::Open(arguments.path, std::move(options));
 }
 
+// What has become of its data since, and what to do.
+std::string_view AgeOf(const Manifest& manifest, const PartitioningRecord& record) {
+  if (IsFresh(manifest, record)) return "";
+  return IsServable(manifest, record)
+             ? ", of the graph as it was then: --method kept takes in what came since"
+             : ", of data that the database no longer has: build it again";
+}
+
 void PrintPartitioning(const Manifest& manifest, const PartitioningRecord& record) {
   Print("partitioning {}: {} parts of {} nodes, by {}\n", record.name, record.part_count,
         FormatCount(static_cast<double>(record.node_count)), record.method);
@@ -71,8 +82,7 @@ void PrintPartitioning(const Manifest& manifest, const PartitioningRecord& recor
         FormatCount(static_cast<double>(record.edge_count)), 100 * CutShare(record));
   Print("  disk       {} in {}, {}\n", FormatBytes(record.total_bytes()), record.directory,
         record.table.empty() ? std::string("without rows") : fmt::format("rows of table {}", record.table));
-  Print("  built in   {:.1f} s{}\n", record.build_seconds,
-        IsFresh(manifest, record) ? "" : ", of data that the database no longer has: build it again");
+  Print("  built in   {:.1f} s{}\n", record.build_seconds, AgeOf(manifest, record));
 }
 
 Status BuildPartition(const PartitionArguments& arguments) {

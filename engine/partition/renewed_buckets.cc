@@ -341,6 +341,7 @@ Status Renewal::Write() {
   return store_.backend().SyncDirectory(place_.building);
 }
 
+// Its parts are those that its method made.
 PartitioningRecord Renewal::Describe() const {
   PartitioningRecord record = record_;
   record.directory = PartitioningFolder(spec_.name, place_.generation);
@@ -349,8 +350,6 @@ PartitioningRecord Renewal::Describe() const {
   record.buckets_bytes = buckets_bytes_;
   record.topology_generation = topology_.generation;
   record.timestamp = snapshot_->timestamp;
-  record.method = spec_.method;
-  record.seed = spec_.seed;
   record.edge_count = topology_.edge_count;
   record.cut_edges = directory_.CutEdges();
   record.build_seconds = MonotonicSeconds() - start_seconds_;

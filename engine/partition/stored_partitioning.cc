@@ -57,7 +57,8 @@ Result<const PartitioningRecord*> FindPartitioning(const Store& store, const Man
                     ThereIsNo("partitioning", name, "partitionings", manifest.partitionings));
 }
 
-// Its rows are those of the database; edges may have come and gone, and nodes come.
+}  // namespace
+
 bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.topology);
   if (topology == nullptr || topology->generation < record.topology_generation) return false;
@@ -65,8 +66,6 @@ bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TableRecord* const table = manifest.FindTable(record.table);
   return table != nullptr && table->generation == record.table_generation;
 }
-
-}  // namespace
 
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
   return IsServable(manifest, record) &&
@@ -122,9 +121,9 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
     LogWarn(
         "partitioning \"{}\" serves the graph that it was built of, {} nodes and {} edges; topology \"{}\" "
         "has "
-        "changed since, to {} and {}: `quarry partition build` makes it anew",
+        "changed since, to {} and {}: `quarry partition build {} {} --method kept` takes that in",
         name, record->node_count, record->edge_count, record->topology, topology.node_count,
-        topology.edge_count);
+        topology.edge_count, store.path(), name);
   }
   return OpenAsItIs(store, budget, *record);
 }

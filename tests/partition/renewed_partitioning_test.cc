@@ -212,8 +212,12 @@ TEST_F(RenewedPartitioningTest, HasTheEdgesOfTheNewestGraphWhateverCameAndWent) 
       SCOPED_TRACE(testing::Message() << "step " << step);
       const bool many = rng_.Below(5) == 0;
       ASSERT_NO_FATAL_FAILURE(Change(many ? 900 : rng_.Below(12), rng_.Below(many ? 200 : 12)));
-      if (rng_.Below(4) == 0) ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
-      if (rng_.Below(3) == 0) ASSERT_NO_FATAL_FAILURE(Open());
+      if (rng_.Below(4) == 0) {
+        ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+      }
+      if (rng_.Below(3) == 0) {
+        ASSERT_NO_FATAL_FAILURE(Open());
+      }
       if (rng_.Below(4) == 0) continue;  // several commits between two renewals
       const auto record = Renew();
       ASSERT_OK(record);

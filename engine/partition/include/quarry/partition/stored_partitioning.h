@@ -73,7 +73,10 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
 // kNotFound lists what there is.
 Status DropPartitioning(Store& store, std::string_view name);
 
-// True when the database still has the table's file and the topology that the partitioning was made of.
+// True when the database still has the table's file and the topology that the partitioning was made of: it is served,
+// though edges may have come and gone since, and nodes come.
+bool IsServable(const Manifest& manifest, const PartitioningRecord& record);
+// True when its edges and nodes are the newest, too.
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record);
 
 // kUnsupported when labels or splits have been compacted since the partitioning was built, whose parts have older ones;
