@@ -150,13 +150,18 @@ class Child {
     Tell({.kind = Message::kEdged, .number = ++edge_commits_});
   }
 
-  // The layout behind a commit that few of its batches notice. Others commit no edges meanwhile.
-  LayoutRecord Mend() {
+  // The layout behind a commit that few of its batches notice, and the partitioning `number` with the edges of that. Others
+  // commit no edges meanwhile.
+  LayoutRecord Mend(uint64_t number) {
     const std::lock_guard<std::mutex> alone(edges_);
     MemoryBudget budget(kGiB);
     while (!EdgeBatch::IsSmall(edge_commits_ + 1)) CommitNextEdges();
     Check(RebuildLayout(*store_, budget, "default", {}, {}));
+    Partition(number);
     CommitNextEdges();
+    Check(MakePartitioning(*store_, budget, {.table = "feature"},
+                           {.method = PartitionMethod::kKept, .parts = 0, .seed = number}, {})
+              .status());
     return Check(RebuildLayout(*store_, budget, "default", {}, {}));
   }
 
@@ -169,7 +174,7 @@ class Child {
       const bool built = newest->FindLayout("default") != nullptr;
       const bool mends = built && (orders_.work & kEdges) != 0 && rng.Below(2) == 0;
       const LayoutRecord layout =
-          mends ? Mend()
+          mends ? Mend(rng())
           : built && rng.Below(2) == 0
               ? Check(RebuildLayout(*store_, budget, "default", {}, {}))
               : Check(BuildLayout(*store_, budget, LayoutToBuild(), rng.Below(2) == 0, {}));
