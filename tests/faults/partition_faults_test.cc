@@ -14,8 +14,6 @@
 namespace quarry {
 namespace {
 
-using testing_util::FaultKind;
-using testing_util::FaultPlan;
 using testing_util::SmallWorld;
 
 using PartBytes = std::vector<std::byte>;
