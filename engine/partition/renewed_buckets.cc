@@ -1,6 +1,7 @@
 #include "renewed_buckets.h"
 
 #include <algorithm>
+#include <compare>
 #include <memory>
 #include <span>
 #include <string>
