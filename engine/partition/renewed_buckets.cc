@@ -163,8 +163,11 @@ Result<bool> Renewal::FindLists() {
   uint64_t edges = 0;
   for (const NodeId list : lists_) edges += indptr[list + 1] - indptr[list];
   if (edges * kMergedShare > topology_.edge_count) return false;
-  auto reservation = budget_.Reserve(edges * sizeof(ListedEdge) + topology_.node_count * sizeof(NodeId),
-                                     "edges of lists that changed");
+  const uint64_t checksum_bytes =
+      topology_.relation_count > 1 ? BaseColumn::ChecksumBytes(*opened_, EdgeColumn::kRelations) : 0;
+  auto reservation =
+      budget_.Reserve(edges * sizeof(ListedEdge) + topology_.node_count * sizeof(NodeId) + checksum_bytes,
+                      "edges of lists that changed");
   if (!reservation.ok()) return false;
   edges_reservation_ = *std::move(reservation);
   edges_.reserve(edges);
