@@ -98,6 +98,7 @@ Status CheckPartitioning(const PartitioningRecord& partitioning, std::string_vie
   if (partitioning.name.empty()) fault = "has no name";
   if (partitioning.topology.empty()) fault = "names no topology";
   if (partitioning.part_count == 0) fault = "has no parts";
+  if (partitioning.parts_generation > partitioning.generation) fault = "has parts of a later generation";
   if (partitioning.cut_edges > partitioning.edge_count) fault = "cuts more edges than it has";
   if (!std::isfinite(partitioning.build_seconds) || partitioning.build_seconds < 0) {
     fault = "has a duration that is negative or not finite";

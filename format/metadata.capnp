@@ -57,6 +57,7 @@ struct TopologyRecord {
   runs @12 :List(TopologyRun);
   addedNodes @13 :UInt64;  # of nodeCount: those behind the file's
   byRelation @14 :Bool;    # a list has its neighbors by relation
+  distinct @15 :Bool;      # no two edges have the same nodes and the same relation
 }
 
 struct DeviceRecord {
@@ -177,6 +178,8 @@ struct PartitioningRecord {
   fileBytes @14 :UInt64;
   buildSeconds @15 :Float64;
   createdUtc @16 :Text;
+  partsGeneration @17 :UInt64;  # of parts.qpp; 0 = generation
+  bucketsBytes @18 :UInt64;     # of buckets.qpp; 0 = there is none
 }
 
 struct NodeType {

@@ -94,8 +94,10 @@ std::vector<NamedFile> FilesIn(const Manifest& manifest) {
     }
   }
   for (const PartitioningRecord& partitioning : manifest.partitionings) {
-    files.push_back({PartsFileOf(partitioning), "partitioning", partitioning.name, partitioning.generation,
-                     Damage::Kind::kPartitioning});
+    for (const LayoutFile& file : FilesOf(partitioning)) {
+      files.push_back(
+          {file.path, "partitioning", partitioning.name, file.generation, Damage::Kind::kPartitioning});
+    }
   }
   for (const EmbeddingRecord& table : manifest.embeddings) {
     files.push_back({table.file, "embeddings", table.name, table.generation, Damage::Kind::kEmbedding});

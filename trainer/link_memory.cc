@@ -106,13 +106,14 @@ uint64_t LinkFeatureBytes(const LinkTrainOptions& options, uint64_t nodes) {
   return nodes * options.feature_dim * sizeof(float);
 }
 
+uint64_t TableBytes(const EmbeddingSpec& spec) {
+  return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
+}
+
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts) {
-  const auto bytes = [](const EmbeddingSpec& spec) {
-    return IoBuffer::MappedBytes(spec.row_count * RecordBytes(spec));
-  };
-  const uint64_t nodes =
-      options.feature_dim > 0 ? counts.nodes * sizeof(int64_t) : bytes(NodeTableSpec(options, counts.nodes));
-  return nodes + bytes(RelationTableSpec(options, counts.relations));
+  const uint64_t nodes = options.feature_dim > 0 ? counts.nodes * sizeof(int64_t)
+                                                 : TableBytes(NodeTableSpec(options, counts.nodes));
+  return nodes + TableBytes(RelationTableSpec(options, counts.relations));
 }
 
 uint64_t LinkCopyBytes(const LinkTrainOptions& options, const LinkCounts& counts) {

@@ -24,7 +24,8 @@ EmbeddingSpec RelationTableSpec(const LinkTrainOptions& options, uint64_t relati
 
 // Features of so many nodes, which their data holds; 0 where vectors are learned.
 uint64_t LinkFeatureBytes(const LinkTrainOptions& options, uint64_t nodes);
-// Both tables, in memory; of features, what is known of their rows.
+// A table in memory, and both of them; of features, what is known of their rows.
+uint64_t TableBytes(const EmbeddingSpec& spec);
 uint64_t LinkTableBytes(const LinkTrainOptions& options, const LinkCounts& counts);
 // A copy of the nodes' vectors in memory, which training with patience keeps of the best epoch where it has no
 // checkpoints; 0 without.

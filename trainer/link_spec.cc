@@ -1,6 +1,9 @@
 #include <cmath>
 
+#include "quarry/base/units.h"
+#include "quarry/sampling/sampler.h"
 #include "quarry/trainer/link.h"
+#include "quarry/trainer/link_train.h"
 
 namespace quarry {
 
@@ -69,6 +72,65 @@ Status CheckLinkSpec(const LinkSpec& spec) {
   return MakeStatus(Code::kInvalidArgument,
                     "the regularization weight of {} is {}, but must be a positive number",
                     RegularizationName(spec.regularization), weight);
+}
+
+Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
+  const auto check = [](bool good, std::string_view name, double value, std::string_view range) {
+    if (good) return Status::Ok();
+    return MakeStatus(Code::kUsage, "{} is {}, but must be {}", name, value, range);
+  };
+  const auto between = [&](std::string_view name, uint32_t value, uint32_t low, uint32_t high) {
+    return check(value >= low && value <= high, name, value, fmt::format("{} to {}", low, high));
+  };
+  if (const Status spec = CheckLinkSpec(options.spec); !spec.ok()) {
+    return Status(Code::kUsage, std::string(spec.message()));
+  }
+  const float rate = options.optimizer_options.learning_rate;
+  QUARRY_RETURN_IF_ERROR(between("dim", options.spec.dim, 1, 1 << 16));
+  QUARRY_RETURN_IF_ERROR(between("batch size", options.batch_edges, 1, 1 << 24));
+  QUARRY_RETURN_IF_ERROR(between("chunk", options.chunk_edges, 1, 1 << 24));
+  QUARRY_RETURN_IF_ERROR(between("negatives", options.negatives, 1, 1 << 24));
+  QUARRY_RETURN_IF_ERROR(check(options.degree_share >= 0 && options.degree_share <= 1, "degree share",
+                               options.degree_share, "from 0 to 1"));
+  QUARRY_RETURN_IF_ERROR(check(std::isfinite(rate) && rate > 0, "learning rate", rate, "above 0"));
+  if (options.schedule != LearningSchedule::kConstant) {
+    QUARRY_RETURN_IF_ERROR(between("schedule epochs", options.schedule_epochs, 1, UINT32_MAX));
+  }
+  QUARRY_RETURN_IF_ERROR(check(std::isfinite(options.init_scale) && options.init_scale >= 0, "init scale",
+                               options.init_scale, "0 or more"));
+  QUARRY_RETURN_IF_ERROR(between("epochs", options.epochs, 1, UINT32_MAX));
+  QUARRY_RETURN_IF_ERROR(between("batches in flight", options.batches_in_flight, 1, 1024));
+  QUARRY_RETURN_IF_ERROR(between("staleness", options.staleness, 1, 1024));
+  QUARRY_RETURN_IF_ERROR(between("workers", options.workers, 1, 1024));
+  QUARRY_RETURN_IF_ERROR(between("threads", options.compute_threads, 1, 1024));
+  const std::vector<uint32_t>& fanouts = options.encoder_fanouts;
+  QUARRY_RETURN_IF_ERROR(check(fanouts.size() <= NeighborSampler::kHopsMax, "number of fanouts",
+                               static_cast<double>(fanouts.size()),
+                               fmt::format("at most {}", NeighborSampler::kHopsMax)));
+  for (const uint32_t fanout : fanouts) {
+    QUARRY_RETURN_IF_ERROR(between("fanout", fanout, 1, NeighborSampler::kFanoutMax));
+  }
+  if (!fanouts.empty()) {
+    QUARRY_RETURN_IF_ERROR(
+        CheckModel(options.encoder, static_cast<uint32_t>(fanouts.size()), options.spec.dim));
+    if (options.encoder.needs_degrees()) {
+      return Status(Code::kUsage,
+                    "an encoder knows no degrees, which gcn's norm both takes: take norm right");
+    }
+    if (options.encoder.needs_weights()) return Status(Code::kUsage, "an encoder knows no weights of edges");
+    QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
+                                 options.encoder.attention_dropout, "0: an encoder drops nothing"));
+  }
+  if (options.feature_dim > 0 && fanouts.empty()) {
+    return Status(Code::kUsage, "features are given to an encoder, and there is none");
+  }
+  const float encoder_rate = options.encoder_learning_rate;
+  QUARRY_RETURN_IF_ERROR(check(std::isfinite(encoder_rate) && encoder_rate > 0, "encoder learning rate",
+                               encoder_rate, "above 0"));
+  // Places in a batch are 32-bit, and so are its scores' in the decoder.
+  const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
+  return check(options.batch_edges + chunks * options.negatives < uint64_t{1} << 28, "batch size",
+               options.batch_edges, "less for so many negatives: the two make 2^28 rows or more");
 }
 
 }  // namespace quarry

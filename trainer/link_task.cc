@@ -80,7 +80,8 @@ uint64_t LinkTask::EdgesBefore(uint64_t batch) const {
   return std::min<uint64_t>(batch * options_.batch_edges, data_.train.size());
 }
 
-Status LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
+Status LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss,
+                            std::optional<uint64_t> batches_before) {
   epoch_ = epoch;
   const auto rate = [&](float first) {
     return ScheduledRate(first, options_.schedule, options_.schedule_epochs, epoch);
@@ -94,7 +95,7 @@ Status LinkTask::StartEpoch(uint32_t epoch, Progress progress, double loss) {
     QUARRY_TRY(first_batch_, road_->BatchesBefore(epoch));
     return road_->StartEpoch(epoch);
   }
-  first_batch_ = (epoch - 1) * batch_count();
+  first_batch_ = batches_before.value_or((epoch - 1) * batch_count());
   std::iota(order_.begin(), order_.end(), 0U);
   Rng rng(MixSeed(options_.seed, kOrderStream, epoch));
   for (size_t i = order_.size(); i > 1; i--) std::swap(order_[i - 1], order_[rng.Below(i)]);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,10 @@ class LinkTask final : public EmbeddingTask {
   Status MakeEncoder();
 
   // Orders the edges for this epoch, of which batches [first_batch(), first_batch() + batch_count()) are
-  // then to be run, or those that are left of them: `loss` is that of the others. Between runs. Errors of the
-  // road.
-  Status StartEpoch(uint32_t epoch, Progress progress, double loss = 0);
+  // then to be run, or those that are left of them: `loss` is that of the others. `batches_before`: of all epochs before
+  // it, where they need not have had as many each as this one. Between runs. Errors of the road.
+  Status StartEpoch(uint32_t epoch, Progress progress, double loss = 0,
+                    std::optional<uint64_t> batches_before = {});
   // Goes to the step of this batch of the epoch, and returns how many batches of it are left from there on: no
   // run crosses its end. Between runs.
   Result<uint64_t> Enter(uint64_t batch);

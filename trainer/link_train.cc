@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,8 +15,8 @@
 #include "link_vectors.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/sampling/sampler.h"
 #include "quarry/trainer/link_run.h"
+#include "quarry/trainer/newest_links.h"
 
 namespace quarry {
 namespace {
@@ -42,6 +44,21 @@ EmbeddingPipelineStats Since(const EmbeddingPipelineStats& before, EmbeddingPipe
   return stats;
 }
 
+// The figures of both, one after the other.
+EmbeddingPipelineStats Sum(const EmbeddingPipelineStats& before, EmbeddingPipelineStats stats) {
+  for (size_t i = 0; i < kEmbeddingStageCount; i++) {
+    stats.stages[i].batches += before.stages[i].batches;
+    stats.stages[i].busy_seconds += before.stages[i].busy_seconds;
+    stats.stages[i].wait_seconds += before.stages[i].wait_seconds;
+    stats.stages[i].device_seconds += before.stages[i].device_seconds;
+  }
+  stats.rows_computed += before.rows_computed;
+  stats.rows_replaced += before.rows_replaced;
+  stats.cache_rows_peak = std::max(stats.cache_rows_peak, before.cache_rows_peak);
+  stats.cache_bytes_peak = std::max(stats.cache_bytes_peak, before.cache_bytes_peak);
+  return stats;
+}
+
 std::vector<Triple> AllEdges(const LinkData& data) {
   std::vector<Triple> edges;
   edges.reserve(data.train.size() + data.known.size() + data.valid.size() + data.test.size());
@@ -59,10 +76,11 @@ VectorCopy CopyBeside(const LinkRun* run) {
 
 class LinkTrainer {
  public:
-  // `relations` is null for decoders without, `run` where tables are in memory.
+  // `relations` is null for decoders without, `run` where tables are in memory. `start`: where a training without a run
+  // goes on; null: from its beginning.
   LinkTrainer(const LinkData& data, const LinkTrainOptions& options, MemoryBudget& budget,
               const LinkTrainCallbacks& callbacks, EmbeddingTable& nodes, EmbeddingTable* relations,
-              LinkRun* run)
+              LinkRun* run, const LinkState* start = nullptr)
       : data_(data),
         options_(options),
         budget_(budget),
@@ -71,14 +89,17 @@ class LinkTrainer {
         nodes_(nodes),
         relations_(relations),
         run_(run),
+        start_(start),
         road_(run == nullptr ? nullptr : run->road()),
         copy_(CopyBeside(run)),
         task_(data, options, road_) {
     std::vector<EmbeddingTable*> tables{&nodes};
     if (relations != nullptr) tables.push_back(relations);
-    const int64_t last_timestamp = run == nullptr ? kNeverWritten : run->timestamp();
+    int64_t last_timestamp = run == nullptr ? kNeverWritten : run->timestamp();
+    if (start != nullptr) last_timestamp = start->timestamp;
     pipeline_ = EmbeddingPipeline::Make(tables, task_, PipelineOptions(options, last_timestamp));
     if (run != nullptr) place_ = run->place();
+    if (start != nullptr) place_ = start->place;
     const uint32_t behind = std::exchange(place_.validations_behind, 0);
     has_best_ = options.patience > 0 && run != nullptr && run->best().has_value();
     // A run that goes on without a best has no vectors of the epochs before but the last one's, which it validates again.
@@ -91,19 +112,26 @@ class LinkTrainer {
   // Before all else.
   Status Begin() {
     QUARRY_RETURN_IF_ERROR(task_.MakeEncoder());
+    if (start_ != nullptr) return task_.TakeState(start_->task_state);
     return run_ == nullptr ? Status::Ok() : task_.TakeState(run_->task_state());
   }
 
-  Status Train(LinkTrainSummary& summary) {
+  // Ends before an epoch, too, where there is newer data for it.
+  Status Train(LinkTrainSummary& summary, const std::function<Result<bool>()>& is_newer = {}) {
     const double start = MonotonicSeconds();
-    QUARRY_RETURN_IF_ERROR(RunEpochs(summary));
-    summary.stats = pipeline_->stats();
+    QUARRY_RETURN_IF_ERROR(RunEpochs(summary, is_newer));
+    summary.stats = Sum(summary.stats, pipeline_->stats());
     summary.seconds += MonotonicSeconds() - start;
     return Status::Ok();
   }
 
   // Those that were no better than the best, at the end of training.
   uint32_t validations_behind() const { return validations_behind_; }
+  bool has_newer_data() const { return has_newer_data_; }
+  // Where another trainer goes on. Between epochs.
+  LinkState State() const {
+    return {.place = place_, .timestamp = pipeline_->last_timestamp(), .task_state = task_.State()};
+  }
 
   // Ranks the test edges by the vectors of the best epoch, or those that the tables have.
   Status Test(LinkTrainSummary& summary) {
@@ -123,7 +151,7 @@ class LinkTrainer {
     return callbacks_.progress ? callbacks_.progress(phase, done, total) : Status::Ok();
   }
 
-  Status RunEpochs(LinkTrainSummary& summary) {
+  Status RunEpochs(LinkTrainSummary& summary, const std::function<Result<bool>()>& is_newer) {
     if (has_best_) {
       summary.valid = run_->best()->valid;
       summary.kept_epoch = run_->best()->state.place.epoch;
@@ -155,6 +183,10 @@ class LinkTrainer {
         break;
       }
       place_ = next;
+      if (is_newer) {
+        QUARRY_TRY(has_newer_data_, is_newer());
+      }
+      if (has_newer_data_) return Status::Ok();
     }
     if (summary.edges > 0) {
       summary.seconds_per_epoch = summary.train_seconds * static_cast<double>(data_.train_count()) /
@@ -194,9 +226,13 @@ class LinkTrainer {
     const std::string phase = fmt::format("epoch {}", report.epoch);
     const uint64_t total = data_.train_count();
     uint64_t edges_before = 0;
+    std::optional<uint64_t> batches_before;
+    if (start_ != nullptr) {
+      batches_before = static_cast<uint64_t>(pipeline_->last_timestamp() - kNeverWritten) - place_.batches;
+    }
     QUARRY_RETURN_IF_ERROR(task_.StartEpoch(
         report.epoch, [&](uint64_t edges) { return Progress(phase, edges_before + edges, total); },
-        place_.loss));
+        place_.loss, batches_before));
     edges_before = task_.EdgesBefore(place_.batches);
     while (place_.batches < task_.batch_count()) QUARRY_RETURN_IF_ERROR(TrainToCheckpoint());
     report.learning_rate = task_.learning_rate();
@@ -278,6 +314,7 @@ class LinkTrainer {
   EmbeddingTable& nodes_;
   EmbeddingTable* const relations_;
   LinkRun* const run_;
+  const LinkState* const start_;
   PartitionedRoad* const road_;  // null: epochs take the edges of data_
   // Its counts of validations are those before its epoch until the next one begins: a run that goes on behind
   // an epoch's last batch validates that epoch again, and counts it once.
@@ -286,6 +323,7 @@ class LinkTrainer {
   uint32_t validations_behind_ = 0;  // so far
   // With patience: an epoch was the best, and its vectors are kept, by a checkpoint of the run or as a copy.
   bool has_best_ = false;
+  bool has_newer_data_ = false;
   VectorCopy copy_;
   bool ranks_copy_ = false;
   std::vector<float> relation_values_;  // all rows, for ranking
@@ -303,65 +341,6 @@ Status CheckEdgeCount(const LinkData& data) {
 }
 
 }  // namespace
-
-Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
-  const auto check = [](bool good, std::string_view name, double value, std::string_view range) {
-    if (good) return Status::Ok();
-    return MakeStatus(Code::kUsage, "{} is {}, but must be {}", name, value, range);
-  };
-  const auto between = [&](std::string_view name, uint32_t value, uint32_t low, uint32_t high) {
-    return check(value >= low && value <= high, name, value, fmt::format("{} to {}", low, high));
-  };
-  if (const Status spec = CheckLinkSpec(options.spec); !spec.ok()) {
-    return Status(Code::kUsage, std::string(spec.message()));
-  }
-  const float rate = options.optimizer_options.learning_rate;
-  QUARRY_RETURN_IF_ERROR(between("dim", options.spec.dim, 1, 1 << 16));
-  QUARRY_RETURN_IF_ERROR(between("batch size", options.batch_edges, 1, 1 << 24));
-  QUARRY_RETURN_IF_ERROR(between("chunk", options.chunk_edges, 1, 1 << 24));
-  QUARRY_RETURN_IF_ERROR(between("negatives", options.negatives, 1, 1 << 24));
-  QUARRY_RETURN_IF_ERROR(check(options.degree_share >= 0 && options.degree_share <= 1, "degree share",
-                               options.degree_share, "from 0 to 1"));
-  QUARRY_RETURN_IF_ERROR(check(std::isfinite(rate) && rate > 0, "learning rate", rate, "above 0"));
-  if (options.schedule != LearningSchedule::kConstant) {
-    QUARRY_RETURN_IF_ERROR(between("schedule epochs", options.schedule_epochs, 1, UINT32_MAX));
-  }
-  QUARRY_RETURN_IF_ERROR(check(std::isfinite(options.init_scale) && options.init_scale >= 0, "init scale",
-                               options.init_scale, "0 or more"));
-  QUARRY_RETURN_IF_ERROR(between("epochs", options.epochs, 1, UINT32_MAX));
-  QUARRY_RETURN_IF_ERROR(between("batches in flight", options.batches_in_flight, 1, 1024));
-  QUARRY_RETURN_IF_ERROR(between("staleness", options.staleness, 1, 1024));
-  QUARRY_RETURN_IF_ERROR(between("workers", options.workers, 1, 1024));
-  QUARRY_RETURN_IF_ERROR(between("threads", options.compute_threads, 1, 1024));
-  const std::vector<uint32_t>& fanouts = options.encoder_fanouts;
-  QUARRY_RETURN_IF_ERROR(check(fanouts.size() <= NeighborSampler::kHopsMax, "number of fanouts",
-                               static_cast<double>(fanouts.size()),
-                               fmt::format("at most {}", NeighborSampler::kHopsMax)));
-  for (const uint32_t fanout : fanouts) {
-    QUARRY_RETURN_IF_ERROR(between("fanout", fanout, 1, NeighborSampler::kFanoutMax));
-  }
-  if (!fanouts.empty()) {
-    QUARRY_RETURN_IF_ERROR(
-        CheckModel(options.encoder, static_cast<uint32_t>(fanouts.size()), options.spec.dim));
-    if (options.encoder.needs_degrees()) {
-      return Status(Code::kUsage,
-                    "an encoder knows no degrees, which gcn's norm both takes: take norm right");
-    }
-    if (options.encoder.needs_weights()) return Status(Code::kUsage, "an encoder knows no weights of edges");
-    QUARRY_RETURN_IF_ERROR(check(options.encoder.attention_dropout == 0, "attention dropout",
-                                 options.encoder.attention_dropout, "0: an encoder drops nothing"));
-  }
-  if (options.feature_dim > 0 && fanouts.empty()) {
-    return Status(Code::kUsage, "features are given to an encoder, and there is none");
-  }
-  const float encoder_rate = options.encoder_learning_rate;
-  QUARRY_RETURN_IF_ERROR(check(std::isfinite(encoder_rate) && encoder_rate > 0, "encoder learning rate",
-                               encoder_rate, "above 0"));
-  // Places in a batch are 32-bit, and so are its scores' in the decoder.
-  const uint64_t chunks = CeilDiv(options.batch_edges, options.chunk_edges);
-  return check(options.batch_edges + chunks * options.negatives < uint64_t{1} << 28, "batch size",
-               options.batch_edges, "less for so many negatives: the two make 2^28 rows or more");
-}
 
 Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions& options,
                                     MemoryBudget& budget, const LinkTrainCallbacks& callbacks,
@@ -391,6 +370,76 @@ Result<LinkTrainSummary> TrainLinks(const LinkData& data, const LinkTrainOptions
   QUARRY_RETURN_IF_ERROR(trainer.Train(summary));
   QUARRY_RETURN_IF_ERROR(trainer.Test(summary));
   return summary;
+}
+
+namespace {
+
+// Tables in memory, as large as the data that comes.
+class GrowingTables {
+ public:
+  Status Fit(const LinkTrainOptions& options, const LinkCounts& counts, MemoryBudget& budget) {
+    QUARRY_RETURN_IF_ERROR(FitTable(NodeTableSpec(options, counts.nodes), budget, nodes_));
+    if (options.spec.relation_dim() == 0) return Status::Ok();
+    return FitTable(RelationTableSpec(options, counts.relations), budget, relations_);
+  }
+  EmbeddingTable& nodes() { return *nodes_.table; }
+  EmbeddingTable* relations() { return relations_.table.get(); }
+
+ private:
+  struct Held {
+    MemoryBudget::Reservation reserved;
+    std::unique_ptr<EmbeddingTable> table;
+  };
+  static Status FitTable(const EmbeddingSpec& spec, MemoryBudget& budget, Held& held) {
+    if (held.table != nullptr && held.table->spec().row_count >= spec.row_count) return Status::Ok();
+    Held larger;
+    QUARRY_TRY(larger.reserved, budget.Reserve(TableBytes(spec), "vectors"));
+    QUARRY_TRY(larger.table, MakeMemoryTable(spec));
+    if (held.table != nullptr) QUARRY_RETURN_IF_ERROR(CopyTable(*held.table, *larger.table));
+    held.table = std::move(larger.table);
+    held.reserved = std::move(larger.reserved);
+    return Status::Ok();
+  }
+
+  Held nodes_, relations_;
+};
+
+}  // namespace
+
+Result<LinkTrainSummary> TrainNewestLinks(const NewestLinks& source, const LinkTrainOptions& options,
+                                          MemoryBudget& budget, const LinkTrainCallbacks& callbacks) {
+  QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(options));
+  if (options.patience > 0) {
+    return Status(
+        Code::kUsage,
+        "patience takes the best epoch by validation edges, which change where edges come: leave it out");
+  }
+  if (options.feature_dim > 0) {
+    return Status(
+        Code::kUsage,
+        "features are those of the nodes that there were at the beginning, and the newest edges may "
+        "have others: train on vectors, or on the edges of one time");
+  }
+  LinkTrainSummary summary;
+  GrowingTables tables;
+  LinkState state;
+  for (;;) {
+    QUARRY_TRY(const LinkData data, source.load());
+    QUARRY_RETURN_IF_ERROR(CheckEdgeCount(data));
+    const LinkCounts counts = CountsOf(data);
+    QUARRY_RETURN_IF_ERROR(tables.Fit(options, counts, budget));
+    QUARRY_TRY(const MemoryBudget::Reservation reserved,
+               budget.Reserve(LinkWorkBytes(options, counts), "training on edges"));
+    LinkTrainer trainer(data, options, budget, callbacks, tables.nodes(), tables.relations(), nullptr,
+                        &state);
+    QUARRY_RETURN_IF_ERROR(trainer.Begin());
+    QUARRY_RETURN_IF_ERROR(trainer.Train(summary, source.is_newer));
+    if (!trainer.has_newer_data()) {
+      QUARRY_RETURN_IF_ERROR(trainer.Test(summary));
+      return summary;
+    }
+    state = trainer.State();
+  }
 }
 
 namespace {

@@ -37,6 +37,15 @@ Status ReadRows(EmbeddingTable& table, std::span<const RowId> ids, std::span<flo
   return Status::Ok();
 }
 
+Status CopyTable(EmbeddingTable& from, EmbeddingTable& to) {
+  RowBlock block;
+  return ForRowPieces(from.spec(), [&](std::span<const RowId> ids, RowId) {
+    block.ids.assign(ids.begin(), ids.end());
+    QUARRY_RETURN_IF_ERROR(from.Read(block));
+    return to.Write(block);
+  });
+}
+
 Status ReadAll(EmbeddingTable& table, std::vector<float>& values) {
   const EmbeddingSpec& spec = table.spec();
   values.resize(spec.row_count * spec.dim);

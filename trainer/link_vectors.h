@@ -18,6 +18,8 @@ namespace quarry {
 
 // Fills `values` with the vectors of these rows.
 Status ReadRows(EmbeddingTable& table, std::span<const RowId> ids, std::span<float> values);
+// Gives the rows of `from` to `to`, which has no fewer and where nobody has written.
+Status CopyTable(EmbeddingTable& from, EmbeddingTable& to);
 // Makes `values` the vectors of all rows.
 Status ReadAll(EmbeddingTable& table, std::vector<float>& values);
 

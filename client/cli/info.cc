@@ -251,8 +251,9 @@ void PrintFacts(const Json& report) {
     if (Text(graph, "name") != "graph") continue;
     const auto nodes = report["nodes"].get<uint64_t>(), places = graph["nodes"].get<uint64_t>();
     if (places > 0 && places < nodes) line("times", fmt::format("{} of {} places", nodes / places, places));
-    const std::string kind = WordsOf(
-        graph, {{"undirected", "undirected"}, {"deduplicated", "deduplicated"}, {"weighted", "weighted"}});
+    const char* const once = graph["deduplicated"].get<bool>() ? "deduplicated" : "distinct";
+    const std::string kind =
+        WordsOf(graph, {{"undirected", "undirected"}, {once, "deduplicated"}, {"weighted", "weighted"}});
     std::string runs;
     if (!graph["runs"].empty()) {
       runs = fmt::format("; {} added and {} removed in {}", Text(graph, "edges_added"),

@@ -28,8 +28,12 @@ double CutShare(const PartitioningRecord& record) {
 Json PartitioningJson(const Manifest& manifest, const PartitioningRecord& record) {
   Json json = FieldsOf(record);
   Rename(json, "file_bytes", "disk_bytes");
+  json["disk_bytes"] = record.total_bytes();
   json["cut_share"] = CutShare(record);
   json["fresh"] = IsFresh(manifest, record);
+  json["servable"] = IsServable(manifest, record);
+  const TopologyRecord* const topology = manifest.FindTopology(record.topology);
+  json["edges_changed"] = topology == nullptr ? 0 : topology->ChangedSince(record.timestamp);
   return json;
 }
 
@@ -63,15 +67,22 @@ Result<std::unique_ptr<Database>> OpenPartitioned(const PartitionArguments& argu
   return Database::Open(arguments.path, std::move(options));
 }
 
+// What has become of its data since, and what to do.
+std::string_view AgeOf(const Manifest& manifest, const PartitioningRecord& record) {
+  if (IsFresh(manifest, record)) return "";
+  return IsServable(manifest, record)
+             ? ", of the graph as it was then: --method kept takes in what came since"
+             : ", of data that the database no longer has: build it again";
+}
+
 void PrintPartitioning(const Manifest& manifest, const PartitioningRecord& record) {
   Print("partitioning {}: {} parts of {} nodes, by {}\n", record.name, record.part_count,
         FormatCount(static_cast<double>(record.node_count)), record.method);
   Print("  edges      {}, of which {:.2f} % lie between parts\n",
         FormatCount(static_cast<double>(record.edge_count)), 100 * CutShare(record));
-  Print("  disk       {} in {}, {}\n", FormatBytes(record.file_bytes), record.directory,
+  Print("  disk       {} in {}, {}\n", FormatBytes(record.total_bytes()), record.directory,
         record.table.empty() ? std::string("without rows") : fmt::format("rows of table {}", record.table));
-  Print("  built in   {:.1f} s{}\n", record.build_seconds,
-        IsFresh(manifest, record) ? "" : ", of data that the database no longer has: build it again");
+  Print("  built in   {:.1f} s{}\n", record.build_seconds, AgeOf(manifest, record));
 }
 
 Status BuildPartition(const PartitionArguments& arguments) {
@@ -299,7 +310,9 @@ void AddPartition(CLI::App& app, Action& action) {
   auto arguments = make();
   CLI::App* build = AddPartitionVerb(partition, "build", "choose a part for each node, and store the parts",
                                      arguments, action, BuildPartition);
-  AddChoice(build, "--method", arguments->build.method, "which partitioner");
+  AddChoice(build, "--method", arguments->build.method,
+            "which partitioner; kept: the parts that nodes have, and where edges alone came and went, by the "
+            "buckets that changed");
   build->add_option("--parts", arguments->build.parts,
                     "default: as many as the device reads well, by the graph's size");
   build->add_option("--chunk", arguments->chunk, "grem: the share of the edges that it has in memory")

@@ -17,31 +17,12 @@
 namespace quarry::cli {
 namespace {
 
-constexpr std::string_view kSharedOptions[] = {"DB",
-                                               "--task",
-                                               "--epochs",
-                                               "--patience",
-                                               "--lr",
-                                               "--seed",
-                                               "--json",
-                                               "--batch-size",
-                                               "--memory",
-                                               "--threads",
-                                               "--ordered",
-                                               "--fanout",
-                                               "--run",
-                                               "--resume",
-                                               "--overwrite",
-                                               "--checkpoint-every",
-                                               "--trace",
-                                               "--inline",
-                                               "--road",
-                                               "--heads",
-                                               "--aggregator",
-                                               "--schedule",
-                                               "--schedule-epochs",
-                                               "--bases",
-                                               "--loss"};
+constexpr std::string_view kSharedOptions[] = {
+    "DB",       "--task",       "--epochs",    "--patience",         "--lr",       "--seed",
+    "--json",   "--batch-size", "--memory",    "--threads",          "--ordered",  "--fanout",
+    "--run",    "--resume",     "--overwrite", "--checkpoint-every", "--trace",    "--inline",
+    "--newest", "--road",       "--heads",     "--aggregator",       "--schedule", "--schedule-epochs",
+    "--bases",  "--loss"};
 // In help: the options of the road, which both tasks have.
 constexpr const char* kPartsGroup = "Part by part (--road partitioned)";
 
@@ -121,12 +102,13 @@ Result<LinkRunOptions> RunOptions(const CLI::App& verb, const LinkArguments& arg
   return run;
 }
 
-// Trains and reports. `run` is null where vectors are in memory, without checkpoints.
-Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOptions& train,
-               MemoryBudget& budget, LinkRun* run) {
-  LogInfo("{} nodes, {} relations, {} + {} + {} edges; threads: {} computing, {} preparing, {} writing back",
-          data.node_count, data.relation_count, data.train_count(), data.valid.size(), data.test.size(),
-          train.compute_threads, train.workers, train.workers);
+// Reports what `start` trains by the callbacks that it is given. `run` is null where vectors are in memory, without
+// checkpoints.
+template <typename Start>
+Status TrainAndReport(const CLI::App& verb, const LinkTrainOptions& train, MemoryBudget& budget, LinkRun* run,
+                      const Start& start) {
+  LogInfo("threads: {} computing, {} preparing, {} writing back", train.compute_threads, train.workers,
+          train.workers);
   LinkReport report(train, budget, run, EffectiveConfig(*verb.get_parent()), verb.count("--json") > 0);
   ProgressBar bar;
   LinkTrainCallbacks callbacks;
@@ -142,10 +124,29 @@ Status TrainOn(const CLI::App& verb, const LinkData& data, const LinkTrainOption
     report.Epoch(epoch);
     return Status::Ok();
   };
-  QUARRY_TRY(const LinkTrainSummary summary, run != nullptr ? TrainLinks(data, train, budget, callbacks, *run)
-                                                            : TrainLinks(data, train, budget, callbacks));
+  QUARRY_TRY(const LinkTrainSummary summary, start(callbacks));
   bar.Clear();
   report.Summary(summary);
+  return Status::Ok();
+}
+
+// What goes with the edges of one time is refused.
+Status CheckNewest(const CLI::App& verb, const LinkArguments& arguments) {
+  if (!arguments.newest) return Status::Ok();
+  if (!IsServerAddress(arguments.path)) {
+    return Status(
+        Code::kUsage,
+        "--newest is of a server's database (unix:SOCKET), which others write to meanwhile; nobody writes to "
+        "one that this process has open: leave it out");
+  }
+  for (const char* const option : {"--patience", "--checkpoint-every", "--resume", "--run", "--overwrite"}) {
+    if (verb.count(option) == 0) continue;
+    return MakeStatus(
+        Code::kUsage,
+        "--newest trains on other edges from epoch to epoch, and {} is of runs whose edges stay: "
+        "leave one of them out",
+        option);
+  }
   return Status::Ok();
 }
 
@@ -301,13 +302,27 @@ Status TrainLink(const CLI::App& verb, LinkArguments& arguments) {
   QUARRY_RETURN_IF_ERROR(CheckLinkTrainOptions(train));
   arguments.path = verb.get_option("DB")->as<std::string>();
   arguments.inline_only = verb.count("--inline") > 0;
+  arguments.newest = verb.count("--newest") > 0;
   QUARRY_RETURN_IF_ERROR(CheckOrigin(verb, arguments));
+  QUARRY_RETURN_IF_ERROR(CheckNewest(verb, arguments));
   QUARRY_TRY(arguments.run, RunOptions(verb, arguments));
   QUARRY_TRY(arguments.memory_bytes, BudgetBytes(verb));
+  if (arguments.newest) {
+    MemoryBudget budget(arguments.memory_bytes);
+    QUARRY_TRY(const NewestLinks source, OpenNewestLinks(arguments, budget));
+    return TrainAndReport(verb, train, budget, nullptr, [&](const LinkTrainCallbacks& callbacks) {
+      return TrainNewestLinks(source, train, budget, callbacks);
+    });
+  }
   QUARRY_TRY(const std::unique_ptr<LinkOrigin> origin, OpenLinkOrigin(arguments));
   QUARRY_TRY(const LinkData data, origin->LoadData());
   QUARRY_TRY(const std::unique_ptr<LinkRun> run, origin->OpenRun(data));
-  return TrainOn(verb, data, train, origin->budget(), run.get());
+  MemoryBudget& budget = origin->budget();
+  LogInfo("{}", DescribeLinks(data));
+  return TrainAndReport(verb, train, budget, run.get(), [&](const LinkTrainCallbacks& callbacks) {
+    return run != nullptr ? TrainLinks(data, train, budget, callbacks, *run)
+                          : TrainLinks(data, train, budget, callbacks);
+  });
 }
 
 }  // namespace quarry::cli

@@ -11,6 +11,7 @@
 #include "quarry/pipeline/partitioned_road.h"
 #include "quarry/trainer/link_run.h"
 #include "quarry/trainer/link_train.h"
+#include "quarry/trainer/newest_links.h"
 
 namespace quarry::cli {
 
@@ -34,6 +35,8 @@ struct LinkArguments {
   std::string features;  // --features: the table; empty: vectors are learned
   std::string valid_share = "0", test_share = "0";
   bool save = false;
+  bool newest =
+      false;  // --newest: each epoch trains on the edges that a server's database has when it begins
   bool partitioned = false;
   std::string partitioning = "default";
   PartitionedRoadOptions road;
@@ -58,6 +61,9 @@ class LinkOrigin {
 };
 // `arguments` outlive it.
 Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(LinkArguments& arguments);
+std::string DescribeLinks(const LinkData& data);  // "9 nodes, 1 relations, 7 + 1 + 1 edges"
+// The edges of a server's database, as they are whenever they are asked for. `arguments` and `budget` outlive it.
+Result<NewestLinks> OpenNewestLinks(const LinkArguments& arguments, MemoryBudget& budget);
 
 // Adds those options that only this task has.
 void AddLinkOptions(CLI::App* verb, LinkArguments& arguments);

@@ -1,8 +1,10 @@
 // Where link prediction has its edges from and keeps its checkpoints: a database that is open in this process, whose
 // tables and memory are here too; or a server's, where vectors, batches and ranking are here all the same.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "opened_store.h"
@@ -12,6 +14,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/edges.h"
+#include "quarry/storage/topology_run.h"
 #include "quarry/storage/training_state.h"
 #include "quarry/trainer/link_features.h"
 #include "remote_states.h"
@@ -46,20 +49,98 @@ Result<std::unique_ptr<client::Store>> OpenSession(const LinkArguments& argument
                                              .inline_only = arguments.inline_only});
 }
 
-Result<std::vector<Triple>> ReadTriples(const LinkArguments& arguments, const TopologyRecord& record) {
+// Edges of a topology as the server has them now, at most so many: all of them may be more or fewer by now than the record
+// says. The server keeps the list open until its last edge is given.
+Result<std::vector<Triple>> ReadTriples(const LinkArguments& arguments, const TopologyRecord& record,
+                                        uint64_t edges_max) {
   QUARRY_TRY(const auto store, OpenSession(arguments, SessionBytes(EdgeList::Bytes(record))));
   std::vector<Triple> triples;
   triples.reserve(record.edge_count);
-  while (triples.size() < record.edge_count) {
-    const uint64_t count = std::min(kPieceEdges, record.edge_count - triples.size());
+  while (triples.size() < edges_max) {
+    const uint64_t count = std::min(kPieceEdges, edges_max - triples.size());
     QUARRY_TRY(const std::vector<uint32_t> numbers, store->ReadEdges(record.name, triples.size(), count));
-    if (numbers.empty()) break;
     for (size_t i = 0; i < numbers.size(); i += 3) {
       triples.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
     }
+    if (numbers.size() < 3 * count) break;
   }
   return triples;
 }
+
+// What TrainNewestLinks asks a server for.
+class ServerEdges {
+ public:
+  ServerEdges(const LinkArguments& arguments, MemoryBudget& budget, std::unique_ptr<client::Store> session)
+      : arguments_(arguments), budget_(budget), session_(std::move(session)) {}
+
+  // Rows that were put change no edges.
+  Result<bool> IsNewer() {
+    QUARRY_TRY(const Manifest now, ManifestOf(*session_, arguments_.path));
+    return StructureTimestamp(now) > seen_;
+  }
+
+  Result<LinkData> Load() {
+    while (true) {
+      QUARRY_TRY(seen_, LastCommit());
+      QUARRY_TRY(const Manifest before, ManifestOf(*session_, arguments_.path));
+      QUARRY_RETURN_IF_ERROR(CheckEdges(before));
+      if (!std::exchange(checked_, true)) {
+        // For a moment, so that a budget that is too small says what would do before anything is read.
+        QUARRY_RETURN_IF_ERROR(
+            budget_.Reserve(LinkMemoryBytes(before, arguments_.train), "edges, batches and vectors")
+                .status());
+      }
+      QUARRY_RETURN_IF_ERROR(ReadTopologies(before));
+      // Nodes only come: those of the edges are there by now.
+      LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
+                          return Result<std::vector<Triple>>(std::move(edges_[record.name]));
+                        }};
+      QUARRY_TRY(source.manifest, ManifestOf(*session_, arguments_.path));
+      bool in_pieces = false;  // and the last one was full: the next one may have been of another list
+      for (const auto& [name, edges] : edges_) {
+        std::ranges::find(source.manifest.topologies, name, &TopologyRecord::name)->edge_count = edges.size();
+        in_pieces = in_pieces || (!edges.empty() && edges.size() % kPieceEdges == 0);
+      }
+      QUARRY_TRY(const uint64_t now, LastCommit());
+      if (in_pieces && now != seen_) continue;
+      reserved_.Release();  // LoadLinkData has them reserved from here on
+      QUARRY_TRY(LinkData data, LoadLinkData(source, budget_, arguments_.shares));
+      LogInfo("as of commit {}: {}", seen_, DescribeLinks(data));
+      return data;
+    }
+  }
+
+ private:
+  Result<uint64_t> LastCommit() {
+    QUARRY_TRY(const std::unique_ptr<client::Snapshot> now, session_->TakeSnapshot());
+    return now->timestamp();
+  }
+  Status ReadTopologies(const Manifest& manifest) {
+    edges_.clear();
+    reserved_.Release();
+    uint64_t count = 0;
+    std::vector<const TopologyRecord*> records;
+    for (const char* const name : {"graph", "valid", "test"}) {
+      const TopologyRecord* const record = manifest.FindTopology(name);
+      if (record == nullptr) continue;
+      records.push_back(record);
+      count += record->edge_count;
+    }
+    QUARRY_TRY(reserved_, budget_.Reserve(count * sizeof(Triple), "the edges"));
+    for (const TopologyRecord* const record : records) {
+      QUARRY_TRY(edges_[record->name], ReadTriples(arguments_, *record, UINT64_MAX));
+    }
+    return Status::Ok();
+  }
+
+  const LinkArguments& arguments_;
+  MemoryBudget& budget_;
+  const std::unique_ptr<client::Store> session_;
+  uint64_t seen_ = 0;  // the last commit before what Load gave last
+  bool checked_ = false;
+  MemoryBudget::Reservation reserved_;
+  std::map<std::string, std::vector<Triple>> edges_;  // by topology, on their way
+};
 
 // The widest vectors whose checkpoints a server takes; 0: none.
 uint32_t LargestDim(const Manifest& manifest, LinkTrainOptions train) {
@@ -187,7 +268,7 @@ class ServerLinks final : public LinkOrigin {
 
   Result<LinkData> LoadData() override {
     LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
-                        return ReadTriples(arguments_, record);
+                        return ReadTriples(arguments_, record, record.edge_count);
                       }};
     QUARRY_TRY(source.manifest, ReadManifest());
     QUARRY_RETURN_IF_ERROR(CheckEdges(source.manifest));
@@ -245,6 +326,18 @@ class ServerLinks final : public LinkOrigin {
 };
 
 }  // namespace
+
+std::string DescribeLinks(const LinkData& data) {
+  return fmt::format("{} nodes, {} relations, {} + {} + {} edges", data.node_count, data.relation_count,
+                     data.train_count(), data.valid.size(), data.test.size());
+}
+
+Result<NewestLinks> OpenNewestLinks(const LinkArguments& arguments, MemoryBudget& budget) {
+  QUARRY_TRY(auto session, OpenSession(arguments, 1));
+  const auto edges = std::make_shared<ServerEdges>(arguments, budget, std::move(session));
+  return NewestLinks{.is_newer = [edges] { return edges->IsNewer(); },
+                     .load = [edges] { return edges->Load(); }};
+}
 
 Result<std::unique_ptr<LinkOrigin>> OpenLinkOrigin(LinkArguments& arguments) {
   if (IsServerAddress(arguments.path)) return std::make_unique<ServerLinks>(arguments);

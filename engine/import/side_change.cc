@@ -57,7 +57,7 @@ class SideChange {
         topology_(topology),
         side_(side),
         report_(report),
-        single_(record.deduplicated || record.undirected),
+        single_(record.keeps_equal_edges_once()),
         type_edges_(side == Adjacency::kCsc ? type_edges : std::span<int64_t>()) {}
 
   Result<ListEdits> Make(IoBackend& backend, ExternalSorter<uint128_t>& sorter,

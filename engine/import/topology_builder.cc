@@ -227,6 +227,7 @@ class Builder final : public TopologyBuilder {
         // Lists of several relations may hold a neighbor once for each.
         .deduplicated = deduplicate_ && (options_.relation_count == 1 || options_.by_relation),
         .undirected = options_.undirected,
+        .distinct = deduplicate_,
         .weighted = options_.weighted,
         .by_relation = options_.by_relation,
         .file_bytes = file_bytes};

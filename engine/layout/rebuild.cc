@@ -355,6 +355,7 @@ Result<LayoutRecord> Rebuild::WriteMended(const LayoutPlace& place) {
   QUARRY_TRY(LayoutRecord record, WritePatch(store_, budget_, place, record_, plan_, read,
                                              std::move(found_.places), *newer_, progress_));
   mend->Describe(record);
+  KillPoint("layout: mended, scratch files there");
   QUARRY_RETURN_IF_ERROR(mend->RemoveScratch());
   report_.bytes_written = record.file_bytes + record.trace_bytes;
   report_.batches_sampled = changed_.batches.size();

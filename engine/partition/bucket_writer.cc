@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "bucket_encoder.h"
 #include "partition_file.h"
-#include "quarry/base/random.h"
 #include "quarry/base/trace.h"
 #include "quarry/import/external_sort.h"
 #include "quarry/partition/edge_source.h"
@@ -19,9 +19,6 @@ namespace {
 constexpr uint64_t kSortBatch = 16 << 10;  // keys that are sorted in or read at once
 constexpr uint64_t kSortBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kHugePageSlack = 4 * kMiB;  // the sort's two buffers are whole huge pages
-// What an edge of the largest bucket takes: its key, that key reversed and while it is sorted (24), its
-// relation (4), and both of its lists as they are written (24 where each has one neighbor).
-constexpr uint64_t kBucketBytesPerEdge = 24 + 4 + 32;
 
 // How an edge is a key that sorts by bucket, destination, source and relation.
 struct KeyLayout {
@@ -64,7 +61,8 @@ class BucketSorter {
         budget_(budget),
         progress_(progress),
         directory_(directory),
-        layout_(KeyLayout::Make(directory)) {}
+        layout_(KeyLayout::Make(directory)),
+        encoder_(directory.relation_count > 1) {}
 
   // Reserves what sorting takes.
   Status Reserve(uint64_t edge_count) {
@@ -122,9 +120,9 @@ class BucketSorter {
                         largest.edges, directory_.parts(), std::numeric_limits<uint32_t>::max());
     }
     // The writer has a checksum for each page of the section, and twice as much while it makes room for more.
-    const uint64_t pages = edge_count * kBucketBytesPerEdge / kPageBytes + directory_.buckets.size();
+    const uint64_t pages = edge_count * BucketEncoder::kBytesPerEdge / kPageBytes + directory_.buckets.size();
     QUARRY_TRY(const auto reservation,
-               budget_.Reserve(largest.edges * kBucketBytesPerEdge + 3 * pages * sizeof(uint32_t),
+               budget_.Reserve(largest.edges * BucketEncoder::kBytesPerEdge + 3 * pages * sizeof(uint32_t),
                                "the largest bucket of edges, which more parts make smaller"));
     QUARRY_RETURN_IF_ERROR(sorter_->Finish());
     writer.BeginSection(kBucketsSection, DataFileWriter::Cover::kPages);
@@ -140,47 +138,23 @@ class BucketSorter {
   }
 
  private:
-  // The next bucket's edges, by destination and by source.
-  Status ReadBucket(uint64_t edges) {
-    by_destination_.clear();
-    by_source_.clear();
-    relations_.clear();
+  // The next bucket's edges, which the sort has in its order.
+  Status WriteBucket(uint32_t source, uint32_t destination, DataFileWriter& writer) {
+    encoder_.Clear();
     keys_.resize(kSortBatch);
-    while (edges > 0) {
+    for (uint64_t edges = directory_.bucket(source, destination).edges; edges > 0;) {
       QUARRY_TRY(const size_t count, sorter_->Read(std::span(keys_).first(std::min(edges, kSortBatch))));
       if (count == 0) return Status(Code::kInternal, "edges were lost while they were sorted");
       edges -= count;
       for (size_t i = 0; i < count; ++i) {
         Key key = keys_[i];
-        const uint64_t relation = KeyLayout::TakeLow(key, layout_.relation_bits);
-        const auto source = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.local_bits));
-        const auto destination = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.local_bits));
-        by_destination_.push_back(LocalEdge(destination, source));
-        by_source_.push_back(LocalEdge(source, destination));
-        if (layout_.relation_bits > 0) relations_.push_back(static_cast<uint32_t>(relation));
+        const auto relation = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.relation_bits));
+        const auto from = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.local_bits));
+        const auto to = static_cast<uint32_t>(KeyLayout::TakeLow(key, layout_.local_bits));
+        encoder_.Add(to, from, relation);
       }
     }
-    return Status::Ok();
-  }
-
-  Status WriteBucket(uint32_t source, uint32_t destination, DataFileWriter& writer) {
-    BucketEntry& entry = directory_.buckets[size_t{source} * directory_.parts() + destination];
-    entry.offset = directory_.buckets_bytes;
-    QUARRY_RETURN_IF_ERROR(ReadBucket(entry.edges));
-    bytes_.clear();
-    entry.in_lists =
-        EncodeLists(by_destination_, relations_, directory_.in_shape(source, destination).relation_bytes,
-                    directory_.part_nodes(destination), bytes_)
-            .list_count;
-    scratch_.resize(by_source_.size());
-    const uint64_t* const sorted = RadixSort(by_source_.data(), scratch_.data(), by_source_.size());
-    entry.out_lists =
-        EncodeLists({sorted, by_source_.size()}, {}, 0, directory_.part_nodes(source), bytes_).list_count;
-    const uint64_t padded = RoundUp(bytes_.size(), kPageBytes);
-    QUARRY_RETURN_IF_ERROR(writer.Append(bytes_));
-    QUARRY_RETURN_IF_ERROR(writer.AppendZeros(padded - bytes_.size()));
-    directory_.buckets_bytes += padded;
-    return Status::Ok();
+    return encoder_.Append(source, destination, writer, directory_.buckets_bytes, directory_);
   }
 
   Store& store_;
@@ -191,11 +165,8 @@ class BucketSorter {
   MemoryBudget::Reservation sort_reservation_;
   uint64_t sort_bytes_ = 0;
   std::unique_ptr<ExternalSorter<Key>> sorter_;
-  // The bucket that is being written:
   std::vector<Key> keys_;
-  std::vector<uint64_t> by_destination_, by_source_, scratch_;
-  std::vector<uint32_t> relations_;
-  std::vector<std::byte> bytes_;
+  BucketEncoder encoder_;  // of the bucket that is being written
 };
 
 }  // namespace

@@ -285,9 +285,12 @@ Status PartitionBuffer::ReadFrames() {
   for (uint64_t i = 0; i < coming_.size(); ++i) {
     const Frame& frame = coming_[i];
     const uint64_t offset = OffsetOf(frame.key);
+    const File& file = frame.key.is_bucket()
+                           ? partitioning_.BucketFile(frame.key.source, frame.key.destination)
+                           : partitioning_.file();
     for (uint64_t at = 0; at < frame.pages.size(); at += kPartReadBytesMax, ++left[i]) {
       requests.push_back(
-          {.file = &partitioning_.file(),
+          {.file = &file,
            .offset = offset + at,
            .bytes = static_cast<uint32_t>(std::min(kPartReadBytesMax, frame.pages.size() - at)),
            .buffer = frame.pages.data() + at,

@@ -17,6 +17,14 @@ constexpr uint64_t kPartHeadWords = 6;
 constexpr uint64_t kBucketWords = 4;
 static_assert(sizeof(BucketEntry) == kBucketWords * sizeof(uint64_t));  // written as it is
 
+// A bucket's counts fit together.
+bool Fits(const PartitionDirectory& directory, uint32_t source, uint32_t destination) {
+  const BucketEntry& bucket = directory.bucket(source, destination);
+  return bucket.edges <= std::numeric_limits<uint32_t>::max() && bucket.in_lists <= bucket.edges &&
+         bucket.out_lists <= bucket.edges && bucket.in_lists <= directory.part_nodes(destination) &&
+         bucket.out_lists <= directory.part_nodes(source);
+}
+
 // Every bucket lies inside its section, and counts fit together.
 Status CheckPartitions(const PartitionDirectory& directory, const std::string& path) {
   const auto fault = [&](std::string_view what) {
@@ -32,12 +40,7 @@ Status CheckPartitions(const PartitionDirectory& directory, const std::string& p
   uint64_t end = 0;
   for (uint32_t source = 0; source < directory.parts(); ++source) {
     for (uint32_t destination = 0; destination < directory.parts(); ++destination) {
-      const BucketEntry& bucket = directory.bucket(source, destination);
-      const bool fits = bucket.edges <= std::numeric_limits<uint32_t>::max() &&
-                        bucket.in_lists <= bucket.edges && bucket.out_lists <= bucket.edges &&
-                        bucket.in_lists <= directory.part_nodes(destination) &&
-                        bucket.out_lists <= directory.part_nodes(source) && bucket.offset == end;
-      if (!fits)
+      if (!Fits(directory, source, destination) || directory.bucket(source, destination).offset != end)
         return fault(fmt::format("the bucket from part {} to part {} leaves its place", source, destination));
       end += directory.bucket_bytes(source, destination);
     }
@@ -111,6 +114,13 @@ std::vector<uint64_t> PartitionDirectory::BucketEdges() const {
   edges.reserve(buckets.size());
   for (const BucketEntry& bucket : buckets) edges.push_back(bucket.edges);
   return edges;
+}
+
+uint64_t PartitionDirectory::CutEdges() const {
+  uint64_t cut = 0;
+  for (const uint64_t edges : BucketEdges()) cut += edges;
+  for (uint32_t part = 0; part < parts(); ++part) cut -= bucket(part, part).edges;
+  return cut;
 }
 
 namespace {
@@ -208,6 +218,45 @@ Result<PartitionDirectory> ReadPartitionDirectory(IoBackend& backend, const Data
   QUARRY_RETURN_IF_ERROR(CheckPartitions(directory, path));
   QUARRY_RETURN_IF_ERROR(ReadSplitCounts(backend, data, directory));
   return directory;
+}
+
+Status WriteRenewedBuckets(DataFileWriter& writer, const PartitionDirectory& directory,
+                           const std::vector<bool>& renewed) {
+  std::vector<uint64_t> words;
+  for (size_t number = 0; number < renewed.size(); ++number) {
+    if (!renewed[number]) continue;
+    const BucketEntry& entry = directory.buckets[number];
+    words.insert(words.end(), {number, entry.offset, entry.edges, entry.in_lists, entry.out_lists});
+  }
+  writer.BeginSection(kRenewedSection, DataFileWriter::Cover::kPages);
+  QUARRY_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(words))));
+  return writer.EndSection();
+}
+
+Result<uint64_t> TakeRenewedBuckets(IoBackend& backend, const DataFile& data, PartitionDirectory& directory,
+                                    std::vector<bool>& renewed) {
+  constexpr uint64_t kWords = 1 + kBucketWords;
+  QUARRY_TRY(const std::vector<uint64_t> words,
+             ReadWords(backend, data, kRenewedSection, directory.buckets.size() * kWords * sizeof(uint64_t)));
+  bool fits = words.size() % kWords == 0;
+  renewed.assign(directory.buckets.size(), false);
+  uint64_t end = 0, next = 0;
+  for (size_t i = 0; fits && i < words.size(); i += kWords) {
+    const uint64_t number = words[i];
+    fits = number >= next && number < renewed.size() && words[i + 1] == end;
+    if (!fits) break;
+    directory.buckets[number] = {words[i + 1], words[i + 2], words[i + 3], words[i + 4]};
+    const auto source = static_cast<uint32_t>(number / directory.parts());
+    const auto destination = static_cast<uint32_t>(number % directory.parts());
+    fits = Fits(directory, source, destination);
+    renewed[number] = true;
+    next = number + 1;
+    if (fits) end += directory.bucket_bytes(source, destination);
+  }
+  if (fits) return end;
+  return MakeStatus(Code::kCorruption,
+                    "{}: renewed: buckets leave their places: build the partitioning again",
+                    data.file.path());
 }
 
 }  // namespace quarry

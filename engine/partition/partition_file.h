@@ -1,4 +1,4 @@
-// The sections of parts.qpp. Private to this room; docs/format.md "Partitioning".
+// The sections of parts.qpp, and of buckets.qpp, which has the last two. Private to this room; docs/format.md "Partitioning".
 #pragma once
 
 #include <string_view>
@@ -15,10 +15,18 @@ inline constexpr std::string_view kPartRowsSection = "rows";
 inline constexpr std::string_view kPartLabelsSection = "labels";
 inline constexpr std::string_view kPartSplitsSection = "splits";
 inline constexpr std::string_view kBucketsSection = "buckets";
+inline constexpr std::string_view kRenewedSection = "renewed";
 
 // Appends the directory's section.
 Status WritePartitionDirectory(DataFileWriter& writer, const PartitionDirectory& directory);
 // kUnsupported for another version, kCorruption when it does not fit together.
 Result<PartitionDirectory> ReadPartitionDirectory(IoBackend& backend, const DataFile& data);
+
+// Appends the section of buckets.qpp that says which of the directory's buckets are in it, by their numbers.
+Status WriteRenewedBuckets(DataFileWriter& writer, const PartitionDirectory& directory,
+                           const std::vector<bool>& renewed);
+// Puts these into the directory of parts.qpp, says which they are, and returns the bytes of their section. kCorruption.
+Result<uint64_t> TakeRenewedBuckets(IoBackend& backend, const DataFile& data, PartitionDirectory& directory,
+                                    std::vector<bool>& renewed);
 
 }  // namespace quarry

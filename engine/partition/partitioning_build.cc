@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "bucket_writer.h"
 #include "partition_file.h"
+#include "partition_place.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
@@ -14,6 +14,7 @@
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/partition_files.h"
+#include "renewed_buckets.h"
 #include "row_scatter.h"
 
 namespace quarry {
@@ -45,17 +46,12 @@ class PartitioningBuilder {
 
  private:
   Status Check(const Assignment& assignment);
-  Status Prepare();
   Status Renumber(Assignment assignment);
   Status WriteIds(DataFileWriter& writer);
   Status WriteLabels(DataFileWriter& writer);
   Status CountSplits(const File& file, uint64_t labels_at, uint64_t splits_at);
   Status WriteFile();
   PartitioningRecord Describe() const;
-  Status Commit(PartitioningRecord& record);
-  std::string PathOf(std::string_view relative) const {
-    return fmt::format("{}/{}", store_.path(), relative);
-  }
 
   Store& store_;
   MemoryBudget& budget_;
@@ -66,9 +62,7 @@ class PartitioningBuilder {
   std::shared_ptr<const Snapshot> snapshot_;
   TopologyRecord topology_;
   TableRecord table_;  // without a name: none
-  uint64_t generation_ = 1;
-  std::string building_;  // folders
-  std::string replaced_;  // empty: there is none
+  PartitioningPlace place_;
   MemoryBudget::Reservation ids_reservation_;
   std::vector<NodeId> new_ids_;  // by old id
   PartitionDirectory directory_;
@@ -100,28 +94,6 @@ Status PartitioningBuilder::Check(const Assignment& assignment) {
   if (outside == assignment.part_of.end()) return Status::Ok();
   return MakeStatus(Code::kInvalidArgument, "{}: node {} is assigned to part {}, and there are {}",
                     store_.path(), outside - assignment.part_of.begin(), *outside, assignment.parts);
-}
-
-Status PartitioningBuilder::Prepare() {
-  QUARRY_RETURN_IF_ERROR(store_.PrepareToWrite());
-  IoBackend& backend = store_.backend();
-  const std::shared_ptr<const Manifest> manifest = store_.manifest();
-  if (const PartitioningRecord* const old = manifest->FindPartitioning(spec_.name)) {
-    generation_ = old->generation + 1;
-    replaced_ = PathOf(old->directory);
-  }
-  QUARRY_RETURN_IF_ERROR(EnsureSyncedDirectory(backend, PathOf(kPartitionsFolder)));
-  // Left behind between rename and commit. A commit that failed may be on disk and name it: behind another one
-  // nothing does.
-  const std::string leftover = PathOf(PartitioningFolder(spec_.name, generation_));
-  std::error_code error;
-  if (std::filesystem::exists(leftover, error)) {
-    QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([](Manifest&) { return Status::Ok(); }));
-    QUARRY_RETURN_IF_ERROR(RemoveTree(backend, leftover));
-  }
-  building_ = PathOf(PartitioningBuildingFolder(spec_.name));
-  QUARRY_RETURN_IF_ERROR(RemoveTree(backend, building_));
-  return backend.CreateDirectory(building_);
 }
 
 // Takes the assignment's memory for the new ids: those of a part follow one another, in the order of the old.
@@ -215,7 +187,7 @@ Status PartitioningBuilder::WriteFile() {
   QUARRY_TRY(const auto writer_reservation,
              budget_.Reserve(IoBuffer::MappedBytes(kPartsWriterBytes) + kMiB, "writing a partitioning"));
   QUARRY_TRY(const std::unique_ptr<DataFileWriter> writer,
-             DataFileWriter::Create(store_.backend(), fmt::format("{}/{}", building_, kPartsFile),
+             DataFileWriter::Create(store_.backend(), fmt::format("{}/{}", place_.building, kPartsFile),
                                     kPartsWriterBytes));
   QUARRY_RETURN_IF_ERROR(WriteIds(*writer));
   if (!table_.name.empty()) {
@@ -226,25 +198,23 @@ Status PartitioningBuilder::WriteFile() {
         directory_, new_ids_, progress_, *writer));
     QUARRY_RETURN_IF_ERROR(WriteLabels(*writer));
   }
-  QUARRY_RETURN_IF_ERROR(WriteBuckets(store_, budget_, topology_, building_, std::move(new_ids_),
+  QUARRY_RETURN_IF_ERROR(WriteBuckets(store_, budget_, topology_, place_.building, std::move(new_ids_),
                                       std::move(ids_reservation_), progress_, directory_, *writer));
   QUARRY_RETURN_IF_ERROR(WritePartitionDirectory(*writer, directory_));
   QUARRY_TRY(file_bytes_, writer->Finish({.kind = FileKind::kPartitioning,
                                           .database_id = store_.manifest()->database_id,
-                                          .generation = generation_,
+                                          .generation = place_.generation,
                                           .row_count = topology_.node_count,
                                           .dim = directory_.parts(),
                                           .edge_count = topology_.edge_count}));
   KillPoint("partition: file written");
-  return store_.backend().SyncDirectory(building_);
+  return store_.backend().SyncDirectory(place_.building);
 }
 
 PartitioningRecord PartitioningBuilder::Describe() const {
-  uint64_t cut = topology_.edge_count;
-  for (uint32_t part = 0; part < directory_.parts(); ++part) cut -= directory_.bucket(part, part).edges;
   return {.name = spec_.name,
-          .directory = PartitioningFolder(spec_.name, generation_),
-          .generation = generation_,
+          .directory = PartitioningFolder(spec_.name, place_.generation),
+          .generation = place_.generation,
           .topology = topology_.name,
           .topology_generation = topology_.generation,
           .table = table_.name,
@@ -255,39 +225,21 @@ PartitioningRecord PartitioningBuilder::Describe() const {
           .part_count = directory_.parts(),
           .node_count = topology_.node_count,
           .edge_count = topology_.edge_count,
-          .cut_edges = cut,
+          .cut_edges = directory_.CutEdges(),
           .file_bytes = file_bytes_,
           .build_seconds = MonotonicSeconds() - start_seconds_,
           .created_utc = UtcNow()};
-}
-
-// The partitioning becomes visible with the commit of the manifest; what it replaces goes afterwards.
-Status PartitioningBuilder::Commit(PartitioningRecord& record) {
-  IoBackend& backend = store_.backend();
-  KillPoint("partition: whole, folder not renamed");
-  QUARRY_RETURN_IF_ERROR(backend.Rename(building_, PathOf(record.directory)));
-  QUARRY_RETURN_IF_ERROR(backend.SyncDirectory(PathOf(kPartitionsFolder)));
-  KillPoint("partition: folder renamed, not named");
-  QUARRY_RETURN_IF_ERROR(store_.UpdateManifest([&](Manifest& manifest) {
-    std::erase_if(manifest.partitionings,
-                  [&](const PartitioningRecord& old) { return old.name == record.name; });
-    manifest.partitionings.push_back(record);
-    return Status::Ok();
-  }));
-  KillPoint("partition: named, old folder there");
-  if (!replaced_.empty()) Discard(backend, replaced_);
-  return Status::Ok();
 }
 
 Result<PartitioningRecord> PartitioningBuilder::Run(Assignment assignment) {
   QUARRY_RETURN_IF_ERROR(Check(assignment));
   QUARRY_TRY(ids_reservation_, budget_.Reserve(assignment.part_of.size() * sizeof(NodeId),
                                                "the map of a partitioning's nodes"));
-  QUARRY_RETURN_IF_ERROR(Prepare());
+  QUARRY_TRY(place_, PreparePartitioning(store_, spec_.name));
   QUARRY_RETURN_IF_ERROR(Renumber(std::move(assignment)));
   QUARRY_RETURN_IF_ERROR(WriteFile());
-  PartitioningRecord record = Describe();
-  QUARRY_RETURN_IF_ERROR(Commit(record));
+  const PartitioningRecord record = Describe();
+  QUARRY_RETURN_IF_ERROR(CommitPartitioning(store_, place_, record));
   return record;
 }
 
@@ -397,9 +349,14 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
                                             PartitionOptions options, const ProgressFunction& progress) {
   const double start = MonotonicSeconds();
   QUARRY_RETURN_IF_ERROR(CheckPartitioningName(spec.name));  // before hours of partitioning
+  spec.method = NameOf(options.method);
+  spec.seed = options.seed;
   Assignment kept;
   MemoryBudget::Reservation kept_reservation;
   if (options.method == PartitionMethod::kKept) {
+    QUARRY_TRY(const std::optional<PartitioningRecord> renewed,
+               RenewBuckets(store, budget, spec, options, progress, start));
+    if (renewed) return *renewed;
     QUARRY_TRY(kept_reservation, ReadKept(store, budget, spec, options, kept));
   }
   QUARRY_RETURN_IF_ERROR(CheckPartCount(options.parts));
@@ -408,8 +365,6 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
   if (topology == nullptr) return store.OpenTopology(spec.topology).status();
   if (!spec.table.empty() && snapshot->FindTable(spec.table) == nullptr)
     return store.OpenTable(spec.table).status();
-  spec.method = NameOf(options.method);
-  spec.seed = options.seed;
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
   // Scratch files have no name for long; the build removes the folder, and makes it anew.
   const std::string scratch = fmt::format("{}/{}", store.path(), PartitioningBuildingFolder(spec.name));

@@ -8,8 +8,8 @@ Result<EdgeBucket> ReadBucket(const StoredPartitioning& partitioning, IoBackend&
                               uint32_t destination, std::span<std::byte> pages) {
   pages = pages.first(partitioning.directory().bucket_bytes(source, destination));
   if (pages.empty()) return EdgeBucket();
-  QUARRY_RETURN_IF_ERROR(
-      backend.ReadAt(partitioning.file(), partitioning.BucketAt(source, destination), pages));
+  QUARRY_RETURN_IF_ERROR(backend.ReadAt(partitioning.BucketFile(source, destination),
+                                        partitioning.BucketAt(source, destination), pages));
   QUARRY_RETURN_IF_ERROR(partitioning.VerifyBucket(source, destination, pages));
   return partitioning.View(source, destination, pages);
 }

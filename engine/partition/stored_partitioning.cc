@@ -15,12 +15,15 @@
 namespace quarry {
 namespace {
 
-Result<DataFile> OpenParts(Store& store, const PartitioningRecord& record) {
-  return OpenDataFile(store.backend(), store.path() + "/" + PartsFileOf(record),
-                      {.kind = FileKind::kPartitioning,
+Result<DataFile> OpenPartitionFile(Store& store, const LayoutFile& file) {
+  return OpenDataFile(store.backend(), store.path() + "/" + file.path,
+                      {.kind = file.kind,
                        .database_id = store.manifest()->database_id,
-                       .generation = record.generation,
-                       .file_bytes = record.file_bytes});
+                       .generation = file.generation,
+                       .file_bytes = file.bytes});
+}
+Result<DataFile> OpenParts(Store& store, const PartitioningRecord& record) {
+  return OpenPartitionFile(store, FilesOf(record).front());
 }
 
 Result<PartitionDirectory> DirectoryIn(IoBackend& backend, const DataFile& data,
@@ -36,7 +39,12 @@ Result<PartitionDirectory> DirectoryIn(IoBackend& backend, const DataFile& data,
 
 Result<PartitionDirectory> ReadPartitions(Store& store, const PartitioningRecord& record) {
   QUARRY_TRY(const DataFile data, OpenParts(store, record));
-  return DirectoryIn(store.backend(), data, record);
+  QUARRY_TRY(PartitionDirectory directory, DirectoryIn(store.backend(), data, record));
+  if (record.buckets_bytes == 0) return directory;
+  QUARRY_TRY(const DataFile buckets, OpenPartitionFile(store, FilesOf(record).back()));
+  std::vector<bool> renewed;
+  QUARRY_RETURN_IF_ERROR(TakeRenewedBuckets(store.backend(), buckets, directory, renewed).status());
+  return directory;
 }
 
 namespace {
@@ -49,7 +57,8 @@ Result<const PartitioningRecord*> FindPartitioning(const Store& store, const Man
                     ThereIsNo("partitioning", name, "partitionings", manifest.partitionings));
 }
 
-// Its rows are those of the database; edges may have come and gone, and nodes come.
+}  // namespace
+
 bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.topology);
   if (topology == nullptr || topology->generation < record.topology_generation) return false;
@@ -57,8 +66,6 @@ bool IsServable(const Manifest& manifest, const PartitioningRecord& record) {
   const TableRecord* const table = manifest.FindTable(record.table);
   return table != nullptr && table->generation == record.table_generation;
 }
-
-}  // namespace
 
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record) {
   return IsServable(manifest, record) &&
@@ -114,33 +121,44 @@ Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::Open(Store& stor
     LogWarn(
         "partitioning \"{}\" serves the graph that it was built of, {} nodes and {} edges; topology \"{}\" "
         "has "
-        "changed since, to {} and {}: `quarry partition build` makes it anew",
+        "changed since, to {} and {}: `quarry partition build {} {} --method kept` takes that in",
         name, record->node_count, record->edge_count, record->topology, topology.node_count,
-        topology.edge_count);
+        topology.edge_count, store.path(), name);
   }
+  return OpenAsItIs(store, budget, *record);
+}
+
+Result<std::unique_ptr<StoredPartitioning>> StoredPartitioning::OpenAsItIs(Store& store, MemoryBudget& budget,
+                                                                           const PartitioningRecord& record) {
   std::unique_ptr<StoredPartitioning> opened(new StoredPartitioning(store.backend()));
-  opened->record_ = *record;
-  QUARRY_TRY(opened->data_, OpenParts(store, *record));
-  const uint64_t parts = record->part_count;
-  const uint64_t checksums = record->file_bytes / kPageBytes * sizeof(uint32_t);
+  opened->record_ = record;
+  const DataFile& data = opened->data_;
+  QUARRY_TRY(opened->data_, OpenParts(store, record));
+  const uint64_t parts = record.part_count;
+  const uint64_t checksums = record.total_bytes() / kPageBytes * sizeof(uint32_t);
   QUARRY_TRY(opened->reservation_,
              budget.Reserve(parts * parts * sizeof(BucketEntry) + checksums, "the index of a partitioning"));
-  QUARRY_TRY(opened->directory_, DirectoryIn(store.backend(), opened->data_, *record));
-  const PartitionDirectory& directory = opened->directory_;
+  QUARRY_TRY(opened->directory_, DirectoryIn(store.backend(), data, record));
+  PartitionDirectory& directory = opened->directory_;
   const uint64_t ids_bytes = directory.node_count() * sizeof(NodeId);
-  QUARRY_TRY(opened->new_ids_, opened->Load(kNewIdsSection, ids_bytes));
-  QUARRY_TRY(opened->old_ids_, opened->Load(kOldIdsSection, ids_bytes));
-  QUARRY_TRY(opened->buckets_, opened->Load(kBucketsSection, directory.buckets_bytes));
+  QUARRY_TRY(opened->new_ids_, opened->Load(data, kNewIdsSection, ids_bytes));
+  QUARRY_TRY(opened->old_ids_, opened->Load(data, kOldIdsSection, ids_bytes));
+  QUARRY_TRY(opened->buckets_, opened->Load(data, kBucketsSection, directory.buckets_bytes));
   if (directory.row_bytes > 0) {
-    QUARRY_TRY(opened->rows_, opened->Load(kPartRowsSection, directory.rows_bytes()));
+    QUARRY_TRY(opened->rows_, opened->Load(data, kPartRowsSection, directory.rows_bytes()));
   }
   if (directory.has_labels()) {
     const auto bytes = [&](uint64_t value_bytes) {
       return directory.OffsetOf(directory.parts(), value_bytes);
     };
-    QUARRY_TRY(opened->labels_, opened->Load(kPartLabelsSection, bytes(sizeof(int64_t))));
-    QUARRY_TRY(opened->splits_, opened->Load(kPartSplitsSection, bytes(sizeof(uint8_t))));
+    QUARRY_TRY(opened->labels_, opened->Load(data, kPartLabelsSection, bytes(sizeof(int64_t))));
+    QUARRY_TRY(opened->splits_, opened->Load(data, kPartSplitsSection, bytes(sizeof(uint8_t))));
   }
+  if (record.buckets_bytes == 0) return opened;
+  QUARRY_TRY(opened->renewed_data_, OpenPartitionFile(store, FilesOf(record).back()));
+  QUARRY_TRY(const uint64_t renewed_bytes,
+             TakeRenewedBuckets(store.backend(), opened->renewed_data_, directory, opened->renewed_));
+  QUARRY_TRY(opened->renewed_buckets_, opened->Load(opened->renewed_data_, kBucketsSection, renewed_bytes));
   return opened;
 }
 
@@ -157,7 +175,7 @@ Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::strin
                                                      kIdsAtATime * sizeof(NodeId),
                                                  "the parts of a partitioning's nodes"));
   QUARRY_TRY(opened.directory_, DirectoryIn(store.backend(), opened.data_, *record));
-  QUARRY_TRY(opened.new_ids_, opened.Load(kNewIdsSection, ids_bytes));
+  QUARRY_TRY(opened.new_ids_, opened.Load(opened.data_, kNewIdsSection, ids_bytes));
   Assignment assignment{.parts = record->part_count, .part_of = {}};
   assignment.part_of.reserve(record->node_count);
   std::vector<NodeId> ids;
@@ -169,14 +187,15 @@ Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::strin
   return assignment;
 }
 
-Result<StoredPartitioning::CheckedSection> StoredPartitioning::Load(std::string_view name,
+Result<StoredPartitioning::CheckedSection> StoredPartitioning::Load(const DataFile& data,
+                                                                    std::string_view name,
                                                                     uint64_t bytes) const {
-  QUARRY_TRY(const Section section, data_.Find(name, bytes));
-  CheckedSection checked{.offset = section.offset, .checksums = {}};
-  QUARRY_TRY(checked.checksums, LoadChecksums(backend_, data_, section));
+  QUARRY_TRY(const Section section, data.Find(name, bytes));
+  CheckedSection checked{.data = &data, .offset = section.offset, .checksums = {}};
+  QUARRY_TRY(checked.checksums, LoadChecksums(backend_, data, section));
   if (checked.checksums.size() != CeilDiv(bytes, kPageBytes)) {
     return MakeStatus(Code::kCorruption, "{}: footer: {} checksums for {} bytes of section \"{}\"",
-                      data_.file.path(), checked.checksums.size(), bytes, name);
+                      data.file.path(), checked.checksums.size(), bytes, name);
   }
   return checked;
 }
@@ -189,7 +208,7 @@ Status StoredPartitioning::VerifyPages(const CheckedSection& section, uint64_t o
     if (computed == section.checksums[page]) [[likely]] {
       continue;
     }
-    return ChecksumFault(data_, section.offset + offset + at,
+    return ChecksumFault(*section.data, section.offset + offset + at,
                          fmt::format("{} of partitioning \"{}\"", what, record_.name),
                          section.checksums[page], computed);
   }
@@ -257,9 +276,10 @@ Status StoredPartitioning::VerifyOldIds(uint32_t part, std::span<const std::byte
 Status StoredPartitioning::VerifyBucket(uint32_t source, uint32_t destination,
                                         std::span<const std::byte> pages) const {
   const std::string what = fmt::format("edges from part {} to part {}", source, destination);
-  QUARRY_RETURN_IF_ERROR(VerifyPages(buckets_, directory_.bucket(source, destination).offset, pages, what));
+  QUARRY_RETURN_IF_ERROR(VerifyPages(SectionOf(source, destination),
+                                     directory_.bucket(source, destination).offset, pages, what));
   const EdgeBucket bucket = View(source, destination, pages);
-  const std::string where = fmt::format("{}: {}", data_.file.path(), what);
+  const std::string where = fmt::format("{}: {}", BucketFile(source, destination).path(), what);
   QUARRY_RETURN_IF_ERROR(bucket.in.Check(directory_.part_nodes(source), directory_.relation_count, where));
   return bucket.out.Check(directory_.part_nodes(destination), directory_.relation_count, where);
 }
@@ -281,7 +301,7 @@ Status StoredPartitioning::ReadIds(const CheckedSection& section, NodeId first, 
              IoBuffer::Allocate(std::min(kIdsPieceBytes, pages_end - RoundDown(begin, kPageBytes))));
   for (uint64_t at = RoundDown(begin, kPageBytes); at < end; at += buffer.size()) {
     const std::span<std::byte> pages = buffer.span().first(std::min<uint64_t>(buffer.size(), pages_end - at));
-    QUARRY_RETURN_IF_ERROR(backend_.ReadAt(data_.file, section.offset + at, pages));
+    QUARRY_RETURN_IF_ERROR(backend_.ReadAt(section.data->file, section.offset + at, pages));
     QUARRY_RETURN_IF_ERROR(VerifyPages(section, at, pages, "ids"));
     const uint64_t from = std::max(begin, at);
     const uint64_t until = std::min<uint64_t>(end, at + pages.size());

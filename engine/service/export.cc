@@ -152,7 +152,7 @@ Status Exporter::Topology() {
   if (graph->undirected) NeedsForImport("--undirected");
   // Whether equal edges were dropped is in no array, so the report says it instead of leaving import to
   // guess.
-  if (graph->deduplicated && !graph->undirected) NeedsForImport("--dedup");
+  if (graph->keeps_equal_edges_once() && !graph->undirected) NeedsForImport("--dedup");
   if (graph->has_csr) NeedsForImport("--both-directions");
   QUARRY_TRY(const std::vector<std::string> relations, RelationNames(store_));
   if (!HasTriples()) return EdgeArrays(relations);

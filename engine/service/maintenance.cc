@@ -88,9 +88,9 @@ Counters CountersOf(const LayoutRecord& record, const BuildReport& built) {
 }
 
 Counters CountersOf(const PartitioningRecord& record) {
-  return {{"parts", Number(record.part_count)},      {"nodes", Number(record.node_count)},
-          {"edges", Number(record.edge_count)},      {"cut_edges", Number(record.cut_edges)},
-          {"disk_bytes", Number(record.file_bytes)}, {"seconds", record.build_seconds}};
+  return {{"parts", Number(record.part_count)},         {"nodes", Number(record.node_count)},
+          {"edges", Number(record.edge_count)},         {"cut_edges", Number(record.cut_edges)},
+          {"disk_bytes", Number(record.total_bytes())}, {"seconds", record.build_seconds}};
 }
 
 Counters CountersOf(const RebuildReport& done) {

@@ -88,8 +88,8 @@ LargestBatch LargestOf(const Layout& layout) {
           .seeds = layout.record().spec.batch_size,
           .nodes = layout.directory().nodes_max(),
           .edges = layout.directory().edges_max(),
-           .topology = layout.record().spec.topology,
-           .edge_ids = layout.record().spec.edge_ids};
+           .edge_ids = layout.record().spec.edge_ids,
+           .topology = layout.record().spec.topology};
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
@@ -421,7 +421,7 @@ Status CheckLiveOnly(const wire::OpenStream& request) {
 StreamCost CostOf(const wire::OpenStream& request) {
   constexpr uint64_t kProducer = 1, kReleaser = 1, kPlanned = 2, kPlan = 1;
   constexpr uint64_t kRegion = 1, kLiveFiles = 4, kPlannedFiles = 8, kPlannedRings = 3, kBuiltFiles = 8;
-  constexpr uint64_t kReader = 1, kPartsFile = 1, kReaderRing = 1;
+  constexpr uint64_t kReader = 1, kPartsFiles = 2, kReaderRing = 1;
   // A ring for each of the threads: extractors read rows, samplers neighbors.
   const StreamCost live = {.threads = RoadThreads() + kReleaser, .descriptors = kLiveFiles + RoadThreads()};
   const StreamCost planned = {.threads = kPlanned, .descriptors = kPlannedFiles + kPlannedRings};
@@ -438,7 +438,7 @@ StreamCost CostOf(const wire::OpenStream& request) {
     add(std::max(planned.threads, live.threads), planned.descriptors + live.descriptors);
   }
   if (std::holds_alternative<wire::PartitionedSpec>(request.road)) {
-    add(RoadThreads() + kReader, kPartsFile + kReaderRing);
+    add(RoadThreads() + kReader, kPartsFiles + kReaderRing);
   }
   if (std::holds_alternative<wire::SuperbatchSpec>(request.road)) {
     add(std::max(planned.threads, live.threads) + kPlan,

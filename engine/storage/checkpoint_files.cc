@@ -101,7 +101,7 @@ Status CheckpointFiles::Take(const Manifest& manifest) {
     for (const LayoutFile& file : FilesOf(layout)) files.emplace_back(file.path, file.bytes);
   }
   for (const PartitioningRecord& partitioning : manifest.partitionings) {
-    files.emplace_back(PartsFileOf(partitioning), partitioning.file_bytes);
+    for (const LayoutFile& file : FilesOf(partitioning)) files.emplace_back(file.path, file.bytes);
   }
   for (const TrainingRecord& training : manifest.trainings) {
     files.emplace_back(training.file, training.file_bytes);

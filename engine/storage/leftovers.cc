@@ -96,7 +96,9 @@ bool IsLeftover(IoBackend& backend, const std::string& database_path, const Mani
   }
   for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error)) {
     const std::string inside = file->path().filename().string();
-    if (folder == kPartitionsFolder ? inside != kPartsFile : !IsLayoutFile(inside)) return false;
+    const bool known =
+        folder == kPartitionsFolder ? inside == kPartsFile || inside == kBucketsFile : IsLayoutFile(inside);
+    if (!known) return false;
   }
   return !error;
 }

@@ -111,7 +111,7 @@ Status FindPartitioningStrays(Verification& run, const Store& store) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const PartitioningRecord& record : manifest->partitionings) {
     partitionings.named.insert(record.directory);
-    partitionings.files.insert(PartsFileOf(record));
+    for (const LayoutFile& file : FilesOf(record)) partitionings.files.insert(file.path);
   }
   return FindDerivedStrays(run, store, partitionings);
 }

@@ -103,7 +103,7 @@ class RelationIds {
   uint64_t id_bytes_ = 0;
 };
 
-// Walks lists and indices side by side; where lists are by relation, relations as well.
+// Walks lists and indices side by side; where relations tell which edges are equal, or stand in lists, relations as well.
 class ListWalk {
  public:
   ListWalk(Verification& run, const DataFile& data, const TopologyRecord& record, std::string name,
@@ -136,8 +136,8 @@ class ListWalk {
   }
 
  private:
-  // Part of one list: ascending, strictly so in a deduplicated graph, and in range; by relation, relations ascend, and
-  // neighbors within one.
+  // Part of one list: ascending, strictly so where equal edges are one, and in range; by relation, relations ascend, and
+  // neighbors within one; else relations among the edges of one neighbor.
   Status WalkList(std::span<const std::byte> indices, bool sound) {
     for (size_t i = 0; i < indices.size() / sizeof(NodeId); ++i) {
       uint32_t relation = 0;
@@ -145,19 +145,21 @@ class ListWalk {
         QUARRY_TRY(relation, relations_->Next());
       }
       if (!sound) continue;
-      if (relation < previous_relation_) [[unlikely]] {
+      if (record_.by_relation && relation < previous_relation_) [[unlikely]] {
         AddFault(run_, "{}: edge {} in the list of node {} is of relation {} after {}: lists are by relation",
                  data_.file.path(), edge_ + i, Node(), relation, previous_relation_);
       }
-      const bool first = edge_ + i == list_start_ || relation != previous_relation_;
+      const bool first = edge_ + i == list_start_ || (record_.by_relation && relation != previous_relation_);
+      const bool once =
+          record_.deduplicated || (record_.distinct && relations_ && relation <= previous_relation_);
       previous_relation_ = relation;
       const NodeId index = ElementAt<NodeId>(indices, i);
       if (index >= record_.node_count) [[unlikely]] {
         AddFault(run_, "{}: {}[{}] of node {} is {}, and there are {} nodes", data_.file.path(), name_,
                  edge_ + i, Node(), index, record_.node_count);
-      } else if (!first && (index < previous_ || (index == previous_ && record_.deduplicated))) [[unlikely]] {
+      } else if (!first && (index < previous_ || (index == previous_ && once))) [[unlikely]] {
         AddFault(run_, "{}: {}[{}] of node {} is {} after {}: lists ascend{}", data_.file.path(), name_,
-                 edge_ + i, Node(), index, previous_, record_.deduplicated ? " without duplicates" : "");
+                 edge_ + i, Node(), index, previous_, once ? " without duplicates" : "");
       }
       previous_ = index;
     }
@@ -193,7 +195,7 @@ Status VerifyIndices(Verification& run, const DataFile& data, const TopologyReco
   QUARRY_TRY(ListEnds ends, ListEnds::Make(run.backend(), data, indptr));
   const uint64_t id_bytes = RelationIdBytes(record.relation_count);
   std::optional<RelationIds> ids;
-  if (record.by_relation && record.relation_count > 1) {
+  if ((record.by_relation || record.distinct) && record.relation_count > 1) {
     const auto relations = data.Find(names.relations, record.edge_count * id_bytes);
     if (!relations.ok())
       return VerifyPages(run, data, section, sizeof(NodeId));  // who reads relations says so

@@ -9,6 +9,8 @@
                disk's own rates; then an epoch of the new files
   prices       what `quarry layout explain` predicts of runs and of mending a layout, beside what these take: so the constants of
                engine/storage/runs_price.cc and engine/layout/mend_price.cc are held against this machine
+  parts        seconds and bytes of renewing a partitioning that edges came to, by the lists that changed and by sorting all edges,
+               beside building it
 
 usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--only-prices] [--keep FOLDER]
 """
@@ -227,6 +229,31 @@ def prices(path: Path, folder: Path, edges: int) -> dict:
     return {"prices": rows}
 
 
+def parts(path: Path, folder: Path, edges: int) -> dict:
+    """A partitioning is renewed after commits of edges, and after one that a compaction has folded."""
+    import numpy
+
+    rng = numpy.random.default_rng(12)
+    rows = []
+    built = command("partition", "build", path, "grown", "--method", "random", "--parts", 16)
+    for count, folded in ((1, False), (edges, False), (10 * edges, False), (edges, True)):
+        numpy.save(folder / "new_edges.npy", rng.integers(0, built["nodes"], (2, count)))
+        command("add", path, "--edges", folder / "new_edges.npy")
+        if folded:
+            command("compact", path)  # tables have no changed rows: the graph alone
+        renewed = command("partition", "build", path, "grown", "--method", "kept")
+        rows.append({"edges": count, "folded": folded, "seconds": renewed["build_seconds"], "bytes": renewed["buckets_bytes"]})
+    whole = command("partition", "build", path, "grown", "--method", "random", "--parts", 16)
+    subprocess.run([QUARRY, "partition", "drop", path, "grown"], check=True)
+    return {"parts": rows, "parts_build_seconds": whole["build_seconds"], "parts_build_bytes": whole["disk_bytes"]}
+
+
+def show_parts(told: dict) -> None:
+    print(f"a partitioning of 16 parts, built in {told['parts_build_seconds']:.2f} s, {told['parts_build_bytes'] / 1e6:.1f} MB; renewed:")
+    for row in told["parts"]:
+        print(f"  {row['edges']} edges{', folded' if row['folded'] else ''}: {row['seconds']:.2f} s, {row['bytes'] / 1e6:.1f} MB written")
+
+
 def show_prices(told: dict) -> None:
     print("predicted, and measured:")
     for row in told["prices"]:
@@ -275,6 +302,8 @@ def main() -> int:
             show(told)
         told |= prices(path, arguments.inside, arguments.edges)
         show_prices(told)
+        told |= parts(path, arguments.inside, arguments.edges)
+        show_parts(told)
         print(json.dumps(told))
         return 0
     python = module_build.interpreter(ROOT / "build/release/python/core", module_build.NEEDED, ["numpy", "nanobind", "nanobind_backend"], install=True)

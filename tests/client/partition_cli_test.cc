@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class PartitionCliTest : public CliDatabaseTest {
  protected:
@@ -100,6 +101,36 @@ TEST_F(PartitionCliTest, WhatCannotBeIsRefused) {
   const Outcome none = Run("partition explain db none");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.err, HasSubstr("`quarry partition build` makes one"));
+}
+
+TEST_F(PartitionCliTest, EdgesThatCameAreTakenInByBuckets) {
+  fs::copy(root_ / "db", root_ / "grown", fs::copy_options::recursive);
+  const json built = RunJson("partition build grown --method random --parts 6 --json");
+  EXPECT_EQ(built["buckets_bytes"], 0);
+  EXPECT_EQ(built["edges_changed"], 0);
+  std::ofstream(root_ / "more.csv") << "1,2\n2500,17\n2999,0\n";
+  const json added = RunJson("add grown --edges more.csv --json");
+  const json old = RunJson("partition list grown --json")[0];
+  EXPECT_FALSE(old["fresh"]);
+  EXPECT_TRUE(old["servable"]);
+  EXPECT_EQ(old["edges_changed"], added["added"]);
+  EXPECT_THAT(Run("partition list grown").out, HasSubstr("--method kept takes in what came since"));
+  const std::string train =
+      "train grown --road partitioned --fanout 3,3 --hidden 8 --batch-size 256 --epochs 1";
+  EXPECT_THAT(Run(train).err,
+              HasSubstr("`quarry partition build grown default --method kept` takes that in"));
+  const json renewed = RunJson("partition build grown --method kept --json");
+  EXPECT_TRUE(renewed["fresh"]);
+  EXPECT_EQ(renewed["method"], "random");
+  EXPECT_EQ(renewed["edges"].get<int64_t>(), built["edges"].get<int64_t>() + added["added"].get<int64_t>());
+  EXPECT_GT(renewed["buckets_bytes"].get<int64_t>(), 0);
+  EXPECT_EQ(renewed["disk_bytes"].get<int64_t>(),
+            built["disk_bytes"].get<int64_t>() + renewed["buckets_bytes"].get<int64_t>());
+  EXPECT_EQ(RunJson("info grown --json")["disk_bytes"]["partitionings"], renewed["disk_bytes"]);
+  EXPECT_EQ(Run("verify grown").exit_code, 0);
+  const Outcome trained = Run(train);
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.err, Not(HasSubstr("takes that in")));
 }
 
 // The buffer is the run's, whatever a later run would tune.

@@ -297,6 +297,44 @@ TEST_F(TrainRemoteTest, WorkersGoOnTogetherFromOneCheckpoint) {
   EXPECT_THAT(alone.err, HasSubstr("--workers is not set, but was 2"));
 }
 
+// It goes on until an epoch has more edges than there were, which others added meanwhile.
+TEST_F(TrainRemoteTest, NewestLinksAreThoseThatThereAre) {
+  CopyDatabase("linked");
+  const Process server("serve linked --socket run/linked --memory 512MiB", root_);
+  ASSERT_TRUE(server.WaitUntil([] { return fs::exists(root_ / "run/linked"); }));
+  const std::string train =
+      "train unix:run/linked --task link --dim 4 --negatives 10 --batch-size 5000 --chunk 5000 --valid-every "
+      "0 "
+      "--valid-share 1% --test-share 1% --json --newest ";
+  const Process trainer(train + "--epochs 1000000", root_, {TemporaryFolders()});
+  const auto edges_of_last_epoch = [&] {
+    int64_t edges = 0;
+    for (const std::string& line : Lines(trainer.Printed())) {
+      const json epoch = json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (epoch.is_object() && epoch.contains("epoch")) edges = epoch["edges"].get<int64_t>();
+    }
+    return edges;
+  };
+  EXPECT_TRUE(trainer.WaitUntil([&] { return edges_of_last_epoch() > 0; }));
+  const int64_t before = edges_of_last_epoch();
+  Expect0(
+      "sql unix:run/linked --write INSERT/**/INTO/**/edges/**/(src,dst)/**/"
+      "SELECT/**/id,(id*7+3)%2000/**/FROM/**/nodes/**/WHERE/**/id<1500");
+  EXPECT_TRUE(trainer.WaitUntil([&] { return edges_of_last_epoch() > before; }));
+  trainer.Signal(SIGINT);
+  EXPECT_NE(trainer.Wait().exit_code, 0);
+  const auto refused = [&](const std::string& options) { return Run(train + options).err; };
+  EXPECT_THAT(refused("--patience 2"), HasSubstr("--patience is of runs whose edges stay"));
+  EXPECT_THAT(refused("--checkpoint-every 5"), HasSubstr("--checkpoint-every is of runs"));
+  EXPECT_THAT(Run("train linked --task link --valid-share 1% --test-share 1% --newest").err,
+              HasSubstr("--newest is of a server's database"));
+  const Outcome whole = Run(train + "--epochs 2");
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(SummaryIn(whole.out)["epochs"], 2);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().exit_code, 0);
+}
+
 // It goes on until the new nodes are in an epoch, and ends by itself where a class comes that its model does not have.
 TEST_F(TrainRemoteTest, NewestTrainsOnWhatCameMeanwhile) {
   CopyDatabase("grown");

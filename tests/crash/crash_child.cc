@@ -60,8 +60,12 @@ class Child {
       }
     }
     if ((orders_.work & kCompact) != 0) threads.emplace_back([this] { Compact(); });
+    if ((orders_.work & kEdges) != 0) {
+      edge_commits_ = Check(ReadEdges(*store_)).commits;
+      Tell({.kind = Message::kEdged, .number = edge_commits_});
+      threads.emplace_back([this] { ChangeEdges(); });
+    }
     if ((orders_.work & kBuild) != 0) threads.emplace_back([this] { Build(); });
-    if ((orders_.work & kEdges) != 0) threads.emplace_back([this] { ChangeEdges(); });
     if ((orders_.work & kTrain) != 0) threads.emplace_back([this] { Train(); });
     if ((orders_.work & kCopy) != 0) threads.emplace_back([this] { Copy(); });
     for (std::thread& thread : threads) thread.join();
@@ -127,15 +131,38 @@ class Child {
 
   void ChangeEdges() {
     Rng rng = RngOf(kWriters + 4);
-    MemoryBudget budget(kGiB);
-    for (uint64_t number = Check(ReadEdges(*store_)).commits;; ++number) {
-      Tell({.kind = Message::kEdged, .number = number});
-      const EdgeBatch batch = EdgeBatchOf(orders_.seed, number + 1);
-      std::unique_lock<std::mutex> one_at_a_time(pieces_, std::defer_lock);
-      if (batch.node || batch.removed_node) one_at_a_time.lock();  // their rows are those of a large write
-      Check(CommitEdges(*store_, budget, batch));
+    for (;;) {
+      {
+        const std::lock_guard<std::mutex> alone(edges_);
+        CommitNextEdges();
+      }
       usleep(static_cast<useconds_t>(rng.Below(3'000)));
     }
+  }
+
+  // REQUIRES: edges_ is held.
+  void CommitNextEdges() {
+    MemoryBudget budget(kGiB);
+    const EdgeBatch batch = EdgeBatchOf(orders_.seed, edge_commits_ + 1);
+    std::unique_lock<std::mutex> one_at_a_time(pieces_, std::defer_lock);
+    if (batch.node || batch.removed_node) one_at_a_time.lock();  // their rows are those of a large write
+    Check(CommitEdges(*store_, budget, batch));
+    Tell({.kind = Message::kEdged, .number = ++edge_commits_});
+  }
+
+  // The layout behind a commit that few of its batches notice, and the partitioning `number` with the edges of that. Others
+  // commit no edges meanwhile.
+  LayoutRecord Mend(uint64_t number) {
+    const std::lock_guard<std::mutex> alone(edges_);
+    MemoryBudget budget(kGiB);
+    while (!EdgeBatch::IsSmall(edge_commits_ + 1)) CommitNextEdges();
+    Check(RebuildLayout(*store_, budget, "default", {}, {}));
+    Partition(number);
+    CommitNextEdges();
+    Check(MakePartitioning(*store_, budget, {.table = "feature"},
+                           {.method = PartitionMethod::kKept, .parts = 0, .seed = number}, {})
+              .status());
+    return Check(RebuildLayout(*store_, budget, "default", {}, {}));
   }
 
   void Build() {
@@ -145,8 +172,10 @@ class Child {
       if (rng.Below(2) == 0) Partition(rng());
       const std::shared_ptr<const Manifest> newest = store_->manifest();
       const bool built = newest->FindLayout("default") != nullptr;
+      const bool mends = built && (orders_.work & kEdges) != 0 && rng.Below(2) == 0;
       const LayoutRecord layout =
-          built && rng.Below(2) == 0
+          mends ? Mend(rng())
+          : built && rng.Below(2) == 0
               ? Check(RebuildLayout(*store_, budget, "default", {}, {}))
               : Check(BuildLayout(*store_, budget, LayoutToBuild(), rng.Below(2) == 0, {}));
       Tell({.kind = Message::kBuilt, .number = layout.generation});
@@ -204,6 +233,8 @@ class Child {
   std::unique_ptr<Store> store_;
   TrainedTables tables_{orders_.seed};
   std::mutex pieces_;  // of a large write
+  std::mutex edges_;   // whoever holds it commits edges
+  uint64_t edge_commits_ = 0;
 };
 
 }  // namespace

@@ -153,14 +153,14 @@ void Oracle::CheckPartitioning(Store& store) const {
   const auto newer =
       store.OpenOverlay("feature", *snapshot, TableVersion{record.table_generation, record.timestamp});
   ASSERT_OK(newer);
-  const auto read = [&](uint64_t offset, uint64_t bytes) {
+  const auto read = [&](const File& file, uint64_t offset, uint64_t bytes) {
     IoBuffer pages = IoBuffer::Allocate(std::max<uint64_t>(bytes, 1)).value();
-    EXPECT_OK(store.backend().ReadAt(parts.file(), offset, pages.span().first(bytes)));
+    EXPECT_OK(store.backend().ReadAt(file, offset, pages.span().first(bytes)));
     return pages;
   };
   uint64_t edges = 0;
   for (uint32_t i = 0; i < directory.parts(); ++i) {
-    const IoBuffer rows = read(parts.RowsAt(i), directory.part_bytes(i));
+    const IoBuffer rows = read(parts.file(), parts.RowsAt(i), directory.part_bytes(i));
     for (uint64_t row = 0; row < directory.part_nodes(i); ++row) {
       const NodeId node = old_ids[directory.part_starts[i] + row];
       ASSERT_EQ(assignment.part_of[node], i);
@@ -172,7 +172,7 @@ void Oracle::CheckPartitioning(Store& store) const {
     }
     for (uint32_t j = 0; j < directory.parts(); ++j) {
       const uint64_t bytes = directory.bucket_bytes(i, j);
-      const IoBuffer pages = read(parts.BucketAt(i, j), bytes);
+      const IoBuffer pages = read(parts.BucketFile(i, j), parts.BucketAt(i, j), bytes);
       ASSERT_OK(parts.VerifyBucket(i, j, pages.span().first(bytes)));
       edges += directory.bucket(i, j).edges;
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "faults/small_world.h"
+#include "quarry/import/graph_change.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "support/status_matchers.h"
 
@@ -37,16 +38,17 @@ std::optional<PartBytes> HeldParts(SmallWorld& world) {
   const StoredPartitioning& parts = **opened;
   const PartitionDirectory& directory = parts.directory();
   PartBytes held;
-  const auto read = [&](uint64_t offset, uint64_t bytes) {
+  const auto read = [&](const File& file, uint64_t offset, uint64_t bytes) {
     IoBuffer pages = IoBuffer::Allocate(std::max<uint64_t>(bytes, 1)).value();
-    SmallWorld::Expect(world.backend().ReadAt(parts.file(), offset, pages.span().first(bytes)));
+    SmallWorld::Expect(world.backend().ReadAt(file, offset, pages.span().first(bytes)));
     held.insert(held.end(), pages.data(), pages.data() + bytes);
     return PartBytes(pages.data(), pages.data() + bytes);
   };
   for (uint32_t i = 0; i < directory.parts(); ++i) {
-    SmallWorld::Expect(parts.VerifyRows(i, read(parts.RowsAt(i), directory.part_bytes(i))));
+    SmallWorld::Expect(parts.VerifyRows(i, read(parts.file(), parts.RowsAt(i), directory.part_bytes(i))));
     for (uint32_t j = 0; j < directory.parts(); ++j) {
-      SmallWorld::Expect(parts.VerifyBucket(i, j, read(parts.BucketAt(i, j), directory.bucket_bytes(i, j))));
+      SmallWorld::Expect(parts.VerifyBucket(
+          i, j, read(parts.BucketFile(i, j), parts.BucketAt(i, j), directory.bucket_bytes(i, j))));
     }
   }
   return held;
@@ -85,6 +87,38 @@ TEST(PartitionFaultsTest, ABuildInPlaceOfAnother) {
           },
   });
   world.Run();
+}
+
+// Its buckets alone, where edges came; whatever fails, it is the one of before or the new one.
+TEST(PartitionFaultsTest, ARenewal) {
+  std::optional<PartBytes> before, after;
+  SmallWorld world({
+      .prepare = [&](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(BuildParts(w, 3));
+        before = HeldParts(w);
+        QUARRY_TRY(const auto change,
+                   GraphChange::Create(w.store(), w.budget(), {.memory_bytes = kGraphChangeBytesMin}));
+        QUARRY_RETURN_IF_ERROR(change->Add(std::vector<Edge>{{1, 2}, {3, 4}, {5, 2}}));
+        return change->Commit().status();
+      },
+      .work =
+          [](SmallWorld& w) {
+            return MakePartitioning(w.store(), w.budget(), {.table = "feature"},
+                                    {.method = PartitionMethod::kKept, .parts = 0}, {})
+                .status();
+          },
+      .check =
+          [&](SmallWorld& w, bool done) {
+            const auto held = HeldParts(w);
+            ASSERT_TRUE(held);
+            if (!after) after = held;
+            EXPECT_TRUE(held == after || (!done && held == before));
+          },
+      // Where no files are linked, it is built whole.
+      .may_end_well = [](const FaultPlan& fault) { return fault.kind == FaultKind::kLink; },
+  });
+  world.Run();
+  EXPECT_FALSE(before == after);
 }
 
 TEST(PartitionFaultsTest, ADrop) {

@@ -122,6 +122,8 @@ PartitioningRecord ExamplePartitioning() {
   return {.name = "default",
           .directory = "partitions/default-3",
           .generation = 3,
+          .parts_generation = 2,
+          .buckets_bytes = 8192,
           .topology = "graph",
           .topology_generation = 4,
           .table = "feature",
@@ -142,6 +144,9 @@ void ExpectExamplePartitioning(const PartitioningRecord& partitioning) {
   EXPECT_EQ(partitioning.name, "default");
   EXPECT_EQ(partitioning.directory, "partitions/default-3");
   EXPECT_EQ(partitioning.generation, 3u);
+  EXPECT_EQ(partitioning.parts_generation, 2u);
+  EXPECT_EQ(partitioning.buckets_bytes, 8192u);
+  EXPECT_EQ(partitioning.total_bytes(), 7777u + 8192u);
   EXPECT_EQ(partitioning.topology, "graph");
   EXPECT_EQ(partitioning.topology_generation, 4u);
   EXPECT_EQ(partitioning.table, "feature");
@@ -189,6 +194,7 @@ Manifest ExampleManifest() {
                           .relation_count = 4,
                           .has_csr = true,
                           .undirected = true,
+                          .distinct = true,
                           .weighted = true,
                           .file_bytes = 8192}};
   manifest.device = {.random_reads_per_second = 77777.5,
@@ -223,6 +229,7 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(out.FindTopology("graph")->edge_count, 100u);
   EXPECT_TRUE(out.FindTopology("graph")->has_csr);
   EXPECT_FALSE(out.FindTopology("graph")->deduplicated);
+  EXPECT_TRUE(out.FindTopology("graph")->distinct);
   // Every field is carried: encoding what was decoded gives the same bytes.
   EXPECT_EQ(EncodeManifest(out), EncodeManifest(in));
 }
@@ -334,6 +341,7 @@ TEST(ManifestTest, APartitioningThatCannotBeIsRefused) {
   EXPECT_TRUE(refused([](PartitioningRecord& p) { p.topology = ""; }));
   EXPECT_TRUE(refused([](PartitioningRecord& p) { p.part_count = 0; }));
   EXPECT_TRUE(refused([](PartitioningRecord& p) { p.cut_edges = 101; }));
+  EXPECT_TRUE(refused([](PartitioningRecord& p) { p.parts_generation = 4; }));
   EXPECT_TRUE(refused([](PartitioningRecord& p) { p.build_seconds = -1; }));
   EXPECT_FALSE(refused([](PartitioningRecord& p) { p.table = ""; }));
 }

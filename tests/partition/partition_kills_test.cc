@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
 #include "partition/partitioned_store.h"
+#include "pipeline/tiny_database.h"
+#include "quarry/import/graph_change.h"
+#include "quarry/partition/read_bucket.h"
 #include "storage/store_rows.h"
 #include "support/killing_backend.h"
 #include "support/repetitions.h"
@@ -24,6 +28,7 @@ using testing_util::Medium;
 using testing_util::PartitionedStore;
 using testing_util::RandomAssignment;
 using testing_util::SmallStore;
+using testing_util::TinyDatabase;
 using testing_util::TypedEdge;
 using testing_util::Zygote;
 
@@ -44,6 +49,19 @@ bool BuildAndDie(const std::string& path, uint64_t number) {
   const auto built =
       BuildPartitioning(**store, budget, {.table = "narrow", .seed = number}, AssignmentOf(number), {});
   if (!built.ok()) _exit(4);
+  return true;
+}
+
+// The same of a partitioning whose graph got edges: its buckets alone are made anew.
+bool RenewAndDie(const std::string& path, uint64_t operation) {
+  const auto disk = MakeDefaultBackend();
+  KillingBackend backend(*disk, operation);
+  const auto store = Store::Open(backend, path);
+  if (!store.ok()) _exit(3);
+  MemoryBudget budget(64 * kMiB);
+  const auto renewed = MakePartitioning(**store, budget, {.table = "feature"},
+                                        {.method = PartitionMethod::kKept, .parts = 0}, {});
+  if (!renewed.ok() || renewed->buckets_bytes == 0) _exit(4);
   return true;
 }
 
@@ -133,6 +151,85 @@ TEST_F(PartitionKillsTest, ABuildMayDieAtAnyOperation) {
   }
   EXPECT_GT(kills, 20 * rounds);
   fmt::print("{} kills\n", kills);
+}
+
+// Edges come and go before each round; one renewal takes over what the one before has left in its file of buckets.
+TEST(PartitionRenewalKillsTest, ARenewalMayDieAtAnyOperation) {
+  const TinyDatabase database({.nodes = 300, .dim = 8},
+                              access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir());
+  const auto backend = MakeDefaultBackend();
+  MemoryBudget budget(kGiB);
+  constexpr uint32_t kParts = 4;
+  {
+    const auto store = Store::Open(*backend, database.path());
+    ASSERT_OK(store);
+    ASSERT_OK(BuildPartitioning(**store, budget, {.table = "feature"}, RandomAssignment(300, kParts, 1), {}));
+  }
+  const auto bucket_of = [&](const StoredPartitioning& parts, uint32_t bucket) {
+    const uint64_t bytes = parts.directory().bucket_bytes(bucket / kParts, bucket % kParts);
+    IoBuffer pages = IoBuffer::Allocate(std::max<uint64_t>(bytes, 1)).value();
+    EXPECT_OK(ReadBucket(parts, *backend, bucket / kParts, bucket % kParts, pages.span()).status());
+    return std::vector<std::byte>(pages.data(), pages.data() + bytes);
+  };
+  const uint64_t rounds = testing_util::Repetitions(2);
+  uint64_t kills = 0;
+  for (uint64_t round = 1; round <= rounds; ++round) {
+    uint64_t before = 0;
+    {
+      const auto store = Store::Open(*backend, database.path());
+      ASSERT_OK(store);
+      before = (*store)->manifest()->FindPartitioning("default")->generation;
+      auto change = GraphChange::Create(**store, budget, {.memory_bytes = kGraphChangeBytesMin});
+      ASSERT_OK(change);
+      std::vector<Edge> edges;
+      for (uint64_t source = 0; source < 20; ++source) edges.push_back({source, 50 * round + source % 3});
+      ASSERT_OK((*change)->Add(edges));
+      ASSERT_OK((*change)->Remove(std::vector<Edge>{{50 * round - 50, 50 * round - 50}}));
+      ASSERT_OK((*change)->Commit());
+    }
+    for (uint64_t operation = 1;; ++operation) {
+      SCOPED_TRACE(testing::Message() << "round " << round << ", operation " << operation);
+      const Zygote::Child child = Zygote::Instance().Fork(RenewAndDie, database.path(), operation);
+      if (child.done) kill(child.pid, SIGKILL);
+      const int status = Zygote::Instance().Wait(child.pid);
+      ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+      const auto store = Store::Open(*backend, database.path());
+      ASSERT_OK(store);
+      ASSERT_EQ(FaultsIn(**store), "");
+      const std::shared_ptr<const Manifest> manifest = (*store)->manifest();
+      const PartitioningRecord* const record = manifest->FindPartitioning("default");
+      ASSERT_NE(record, nullptr) << "the partitioning of before is lost";
+      const bool renewed = record->generation != before;
+      if (!child.done) {
+        ++kills;
+        ASSERT_LT(operation, 2000U) << "it goes on and on";
+      }
+      const auto parts = StoredPartitioning::Open(**store, budget, "default");
+      ASSERT_OK(parts);
+      if (!renewed) {
+        ASSERT_FALSE(child.done) << "an acknowledged renewal is lost";
+        continue;
+      }
+      ASSERT_TRUE(IsFresh(*(*store)->manifest(), *record));
+      ASSERT_OK(BuildPartitioning(**store, budget, {.name = "whole", .table = "feature"},
+                                  RandomAssignment(300, kParts, 1), {}));
+      {
+        const auto whole = StoredPartitioning::Open(**store, budget, "whole");
+        ASSERT_OK(whole);
+        for (uint32_t bucket = 0; bucket < kParts * kParts; ++bucket) {
+          EXPECT_TRUE(bucket_of(**parts, bucket) == bucket_of(**whole, bucket)) << "bucket " << bucket;
+        }
+      }
+      ASSERT_OK(DropPartitioning(**store, "whole"));
+      for (const auto& entry : fs::directory_iterator(database.path() + "/partitions")) {
+        EXPECT_EQ("partitions/" + entry.path().filename().string(), record->directory)
+            << "what was left is gone";
+      }
+      break;
+    }
+  }
+  EXPECT_GT(kills, 10 * rounds);
+  fmt::print("{} kills of renewals\n", kills);
 }
 
 }  // namespace

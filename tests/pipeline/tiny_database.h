@@ -29,6 +29,16 @@ inline const DeviceRecord kBytesAlone = {.random_reads_per_second = 1e12,
                                                   .decode_bytes_per_second = 1e9,
                                                   .request_seconds = 1e-12}};
 
+// A device that reads and writes in no time: what draws fewer edges is cheaper.
+inline const DeviceRecord kDrawsAlone = {.random_reads_per_second = 1e15,
+                                         .sequential_bytes_per_second = 1e15,
+                                         .write_bytes_per_second = 1e15,
+                                         .gather_bytes_per_second = 1e15,
+                                         .core = {.checksum_bytes_per_second = 1e15,
+                                                  .copy_bytes_per_second = 1e15,
+                                                  .decode_bytes_per_second = 1e15,
+                                                  .request_seconds = 1e-15}};
+
 struct TinyGraph {
   uint64_t nodes = 600;
   uint64_t dim = 128;

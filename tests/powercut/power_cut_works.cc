@@ -124,11 +124,21 @@ Status BuildParts(World& world, uint64_t number) {
   return Status::Ok();
 }
 
+// Takes in edges that came, with the parts that nodes have.
+Status RenewParts(World& world) {
+  QUARRY_RETURN_IF_ERROR(world.ChangeGraph());
+  const uint64_t seed = world.store().manifest()->FindPartitioning("default")->seed;
+  return MakePartitioning(world.store(), world.budget(), {.table = "feature"},
+                          {.method = PartitionMethod::kKept, .parts = 0, .seed = seed}, {})
+      .status();
+}
+
 Status Partitions(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
   QUARRY_RETURN_IF_ERROR(world.Put(0));
   QUARRY_RETURN_IF_ERROR(BuildParts(world, 1));
   QUARRY_RETURN_IF_ERROR(BuildParts(world, 2));
+  QUARRY_RETURN_IF_ERROR(RenewParts(world));
   world.Promise([](Promises& p) { p.has_partitioning.reset(); });
   QUARRY_RETURN_IF_ERROR(DropPartitioning(world.store(), "default"));
   world.Promise([](Promises& p) { p.has_partitioning = false; });

@@ -49,7 +49,7 @@ constexpr uint32_t kRelationCount = std::size(kRelations);
 struct Kind {
   bool typed = false;
   bool csr = false;
-  bool deduplicate = false;  // where there are types: else records do not tell
+  bool deduplicate = false;
   bool weighted = false;
   uint32_t relations_in_all = kRelationCount;  // more than those that have edges, for wider ids
 };
@@ -346,6 +346,8 @@ const Kind kKinds[] = {{.typed = true},
                        {.typed = true, .csr = true},
                        {.typed = true, .csr = true, .deduplicate = true},
                        {.typed = true, .deduplicate = true, .weighted = true},
+                       {.csr = true, .deduplicate = true},
+                       {.deduplicate = true, .weighted = true},
                        {.csr = true},
                        {.csr = true, .relations_in_all = 300},  // ids of two bytes
                        {.csr = true, .weighted = true},
@@ -386,16 +388,18 @@ TEST_F(GrownRelations, AreThoseOfTheModelWhateverCameAndWent) {
 }
 
 TEST_F(GrownRelations, OneAfterTheOtherCountsWhatWasThere) {
-  ASSERT_NO_FATAL_FAILURE(Make({.typed = true, .deduplicate = true}, 5));
-  const Stored edge{.tail = 41, .relation = 1, .head = 60};
-  RemoveFromModel({edge});
-  Change({edge}, {});
-  EXPECT_EQ(Change({}, {edge}).added, 1U);
-  const GraphChangeReport again = Change({}, {edge});
-  EXPECT_EQ(std::pair(again.added, again.present), std::pair(uint64_t{0}, uint64_t{1}));
-  const GraphChangeReport gone = Change({edge, edge}, {});
-  EXPECT_EQ(std::pair(gone.removed, gone.absent), std::pair(uint64_t{1}, uint64_t{0}));
-  EXPECT_EQ(Change({edge}, {}).absent, 1U);
+  for (const bool typed : {true, false}) {
+    ASSERT_NO_FATAL_FAILURE(Make({.typed = typed, .deduplicate = true}, 5));
+    const Stored edge{.tail = 41, .relation = 1, .head = 60};
+    RemoveFromModel({edge});
+    Change({edge}, {});
+    EXPECT_EQ(Change({}, {edge}).added, 1U);
+    const GraphChangeReport again = Change({}, {edge});
+    EXPECT_EQ(std::pair(again.added, again.present), std::pair(uint64_t{0}, uint64_t{1}));
+    const GraphChangeReport gone = Change({edge, edge}, {});
+    EXPECT_EQ(std::pair(gone.removed, gone.absent), std::pair(uint64_t{1}, uint64_t{0}));
+    EXPECT_EQ(Change({edge}, {}).absent, 1U);
+  }
 }
 
 TEST_F(GrownRelations, ANodeOfATypeThatIsRemovedLosesItsRow) {

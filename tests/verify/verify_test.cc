@@ -108,6 +108,18 @@ TEST(VerifyTest, IndicesMustAscendAndBeInRange) {
               s.graph.deduplicated = false;
             }),
             "");
+  // Where equal edges are one, those of other relations are others.
+  const auto repeat_as = [&](uint32_t relation) {
+    return FaultsAfter([&](SmallStore& s) {
+      repeat(s);
+      s.graph.deduplicated = false;
+      s.graph.distinct = true;
+      s.csr.relations[s.csr.indptr[9]] = 1;
+      s.csr.relations[s.csr.indptr[9] + 1] = static_cast<uint8_t>(relation);
+    });
+  };
+  EXPECT_EQ(repeat_as(2), "");
+  EXPECT_THAT(repeat_as(1), HasSubstr("lists ascend without duplicates"));
 }
 
 TEST(VerifyTest, RelationsMustBeInRange) {

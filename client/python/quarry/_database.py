@@ -774,7 +774,7 @@ class Database:
         """Cuts the graph into parts (0: as many as the device reads well) and stores them as the partitioning `name`,
         for `db.stream(partitioning=name)`. `method`: "grem", which holds the share `chunk` of the edges in memory,
         "bgl", "metis", "random", or "kept": the parts that nodes have in the one of the name, and for nodes that came since by
-        their neighbors' parts. `table`: whose rows parts have, None for edges alone. `training_first`: training nodes get parts of their own, which stay in memory while
+        their neighbors' parts; where edges alone came and went, the buckets between parts that changed are written, and nothing else. `table`: whose rows parts have, None for edges alone. `training_first`: training nodes get parts of their own, which stay in memory while
         others take turns. Gives a report. One of the name is replaced, once the new one is whole."""
         if not 0 < chunk <= 1:
             raise UsageError(f"chunk {chunk}: the share of the edges in memory, above 0 and at most 1")

@@ -141,8 +141,11 @@ struct TrainingRecord {
 // disposable, as layouts are (invariant 7).
 struct PartitioningRecord {
   std::string name;
-  std::string directory;  // "partitions/NAME-1", relative to the database; holds parts.qpp
+  std::string
+      directory;  // "partitions/NAME-1", relative to the database; holds parts.qpp, and maybe buckets.qpp
   uint64_t generation = 1;
+  uint64_t parts_generation = 0;  // of parts.qpp, where it is an earlier one's; 0: generation
+  uint64_t buckets_bytes = 0;     // of buckets.qpp: the buckets whose edges changed since; 0: there is none
 
   // What it was made from.
   std::string topology;
@@ -160,6 +163,8 @@ struct PartitioningRecord {
   uint64_t file_bytes = 0;
   double build_seconds = 0;
   std::string created_utc;  // RFC 3339
+
+  uint64_t total_bytes() const { return file_bytes + buckets_bytes; }
 };
 
 // Everything a reader needs to open a database; replaced atomically as one catalog record.

@@ -33,7 +33,9 @@ struct TopologyRecord {
   bool has_csr = false;
   bool deduplicated = false;  // no list holds a neighbor twice; of a list by relation, by one of them
   bool undirected = false;    // both directions of every edge are stored
-  bool weighted = false;      // every edge has a weight
+  // No two edges have the same nodes and the same relation; records of older databases say it by the two above alone.
+  bool distinct = false;
+  bool weighted = false;  // every edge has a weight
   bool by_relation =
       false;  // a list has its neighbors by relation, and ascending within one; else by neighbor
   uint64_t file_bytes = 0;
@@ -41,6 +43,8 @@ struct TopologyRecord {
   std::vector<TopologyRun> runs;  // what was committed since, in order
   uint64_t added_nodes = 0;  // of node_count: nodes that were added since, which the file has no lists of
 
+  // Whether equal edges, of one relation, are one edge, among those that come, too.
+  bool keeps_equal_edges_once() const { return distinct || deduplicated || undirected; }
   uint64_t file_nodes() const { return node_count - added_nodes; }
   uint64_t base_edge_count() const { return runs.empty() ? edge_count : runs.front().edges_before; }
   uint64_t timestamp() const {

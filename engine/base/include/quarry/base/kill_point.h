@@ -58,6 +58,7 @@ inline constexpr std::string_view kKillPoints[] = {
     "layout: sampled",
     "layout: file written",
     "layout: patch written",
+    "layout: mended, scratch files there",
     "layout: whole, folder not renamed",
     "layout: folder renamed, not named",
     "layout: named, old folder there",

@@ -92,6 +92,7 @@ struct PartitionDirectory {
   std::vector<uint64_t> PartBytes() const;
   std::vector<uint64_t> BucketBytes() const;
   std::vector<uint64_t> BucketEdges() const;
+  uint64_t CutEdges() const;  // whose ends lie in different parts
   uint64_t resident_bytes() const {
     return part_starts.size() * sizeof(uint64_t) + buckets.size() * sizeof(BucketEntry);
   }

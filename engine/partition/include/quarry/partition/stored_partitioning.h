@@ -9,6 +9,9 @@
 //                                     splits     the same
 //                                     buckets    p^2 buckets of edges (edge_bucket.h), in whole pages each
 //                                     directory  where parts and buckets lie (partition_directory.h)
+//                     buckets.qpp   where edges came and went since, and it was made again with the parts that nodes had:
+//                                     buckets    those that changed
+//                                     renewed    which these are; the others are those of parts.qpp
 #pragma once
 
 #include <cstdint>
@@ -70,7 +73,10 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
 // kNotFound lists what there is.
 Status DropPartitioning(Store& store, std::string_view name);
 
-// True when the database still has the table's file and the topology that the partitioning was made of.
+// True when the database still has the table's file and the topology that the partitioning was made of: it is served,
+// though edges may have come and gone since, and nodes come.
+bool IsServable(const Manifest& manifest, const PartitioningRecord& record);
+// True when its edges and nodes are the newest, too.
 bool IsFresh(const Manifest& manifest, const PartitioningRecord& record);
 
 // kUnsupported when labels or splits have been compacted since the partitioning was built, whose parts have older ones;
@@ -93,13 +99,24 @@ class StoredPartitioning {
   static Result<std::unique_ptr<StoredPartitioning>> Open(Store& store, MemoryBudget& budget,
                                                           std::string_view name);
 
+  // The same of this record, whatever the database has by now, and without a word about it.
+  static Result<std::unique_ptr<StoredPartitioning>> OpenAsItIs(Store& store, MemoryBudget& budget,
+                                                                const PartitioningRecord& record);
+
   const PartitioningRecord& record() const { return record_; }
   const PartitionDirectory& directory() const { return directory_; }
   const File& file() const { return data_.file; }
+  // Whether buckets.qpp has the bucket, and the file that has it.
+  bool IsRenewed(uint32_t source, uint32_t destination) const {
+    return !renewed_.empty() && renewed_[size_t{source} * directory_.parts() + destination];
+  }
+  const File& BucketFile(uint32_t source, uint32_t destination) const {
+    return SectionOf(source, destination).data->file;
+  }
   // Directory, and 4 bytes for each page of rows and buckets.
   uint64_t resident_bytes() const { return reservation_.bytes(); }
 
-  // Where whole pages lie in file(): directory().part_bytes and bucket_bytes from here on.
+  // Where whole pages lie in file(), and in BucketFile: directory().part_bytes and bucket_bytes from here on.
   uint64_t RowsAt(uint32_t part) const { return rows_.offset + directory_.part_offset(part); }
   // Reads all labels, part by part. REQUIRES: there are labels.
   Result<LargestLabel> FindLargestLabel(MemoryBudget& budget) const;
@@ -115,7 +132,7 @@ class StoredPartitioning {
   // The pages of directory().ids_bytes(part) that have a part's old ids.
   uint64_t OldIdsAt(uint32_t part) const { return old_ids_.offset + directory_.ids_offset(part); }
   uint64_t BucketAt(uint32_t source, uint32_t destination) const {
-    return buckets_.offset + directory_.bucket(source, destination).offset;
+    return SectionOf(source, destination).offset + directory_.bucket(source, destination).offset;
   }
   // Hold what was read from there against its checksums; kCorruption names file, page and part. The bucket's
   // lists are checked, too, so that readers need not.
@@ -133,11 +150,15 @@ class StoredPartitioning {
  private:
   friend Result<Assignment> ReadAssignment(Store& store, MemoryBudget& budget, std::string_view name);
   struct CheckedSection {
+    const DataFile* data = nullptr;
     uint64_t offset = 0;
     std::vector<uint32_t> checksums;
   };
   explicit StoredPartitioning(IoBackend& backend) : backend_(backend) {}
-  Result<CheckedSection> Load(std::string_view name, uint64_t bytes) const;
+  Result<CheckedSection> Load(const DataFile& data, std::string_view name, uint64_t bytes) const;
+  const CheckedSection& SectionOf(uint32_t source, uint32_t destination) const {
+    return IsRenewed(source, destination) ? renewed_buckets_ : buckets_;
+  }
   Status ReadIds(const CheckedSection& section, NodeId first, std::span<NodeId> out) const;
   Status VerifyPages(const CheckedSection& section, uint64_t offset, std::span<const std::byte> pages,
                      std::string_view what) const;
@@ -146,8 +167,9 @@ class StoredPartitioning {
   MemoryBudget::Reservation reservation_;
   PartitioningRecord record_;
   PartitionDirectory directory_;
-  DataFile data_;
-  CheckedSection new_ids_, old_ids_, rows_, labels_, splits_, buckets_;
+  DataFile data_, renewed_data_;  // parts.qpp; buckets.qpp, where there is one
+  CheckedSection new_ids_, old_ids_, rows_, labels_, splits_, buckets_, renewed_buckets_;
+  std::vector<bool> renewed_;  // by number of bucket; empty: none
 };
 
 }  // namespace quarry
