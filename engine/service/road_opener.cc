@@ -88,8 +88,8 @@ LargestBatch LargestOf(const Layout& layout) {
           .seeds = layout.record().spec.batch_size,
           .nodes = layout.directory().nodes_max(),
           .edges = layout.directory().edges_max(),
-           .edge_ids = layout.record().spec.edge_ids,
-           .topology = layout.record().spec.topology};
+          .edge_ids = layout.record().spec.edge_ids,
+          .topology = layout.record().spec.topology};
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
