@@ -27,7 +27,7 @@ constexpr double kOrderSecondsPerSeed = 13e-9;
 
 using Work = RoadWork;
 
-Work Times(const Work& work, double times) {
+Work ScaledWork(const Work& work, double times) {
   return {.disk_seconds = work.disk_seconds * times,
           .sample_seconds = work.sample_seconds * times,
           .extract_seconds = work.extract_seconds * times,
@@ -158,7 +158,7 @@ class Pricer {
     const auto price = [&](double batches_before, double times) {
       const Work work = LiveBatch(facts_.uses.MissesAfter(batches_before), cost_.lists, model);
       seconds += times * LiveSeconds(work);
-      pass += Times(work, times);
+      pass += ScaledWork(work, times);
       processors_set_pass_ = ProcessorSeconds(work) >= work.disk_seconds;
     };
     const double end = before + count;
@@ -203,19 +203,19 @@ class Pricer {
       const auto times = static_cast<double>(alike);
       Work pass;
       train_seconds += times * LivePass(before, batches, window, facts_.train, pass);
-      epochs += Times(pass, times);
+      epochs += ScaledWork(pass, times);
       cost_.processor_bound = processors_set_pass_;
       before += batches;
       Work valid;
       cost_.other_seconds += times * LivePass(before, facts_.valid_batches, window, facts_.evaluate, valid);
-      others += Times(valid, times);
+      others += ScaledWork(valid, times);
       before += facts_.valid_batches;
       epoch += alike;
     }
     cost_.other_seconds += LivePass(before, facts_.test_batches, window, facts_.evaluate, others);
     cost_.other_processor_seconds = ProcessorsOf(others);
     cost_.epoch_seconds = train_seconds / static_cast<double>(facts_.epochs);
-    SetEpoch(Times(epochs, 1 / static_cast<double>(facts_.epochs)));
+    SetEpoch(ScaledWork(epochs, 1 / static_cast<double>(facts_.epochs)));
   }
 
   double BlockBytes() const {
@@ -364,7 +364,7 @@ class Pricer {
     // The image of the cache is read once, before the first batch.
     cost_.build_seconds += ScanSeconds(image_bytes);
     cost_.epoch_seconds = of_epoch * PlannedSeconds(batch);
-    SetEpoch(Times(batch, of_epoch));
+    SetEpoch(ScaledWork(batch, of_epoch));
     cost_.processor_bound = ProcessorSeconds(batch) >= batch.disk_seconds;
     PriceOthers();
   }
@@ -413,8 +413,8 @@ class Pricer {
     cost_.build_seconds = full.build.Alone();
     cost_.build_processor_seconds = full.build.SharedSeconds() * cores();
     cost_.epoch_seconds = before_end + ((epochs - 1) * BesideSeconds(end, full) + ServeSeconds(end)) / epochs;
-    Work epoch = Times(full.batch, full.count * fulls);
-    if (rest > 0) epoch += Times(end.batch, end.count);
+    Work epoch = ScaledWork(full.batch, full.count * fulls);
+    if (rest > 0) epoch += ScaledWork(end.batch, end.count);
     SetEpoch(epoch);
     const double built = epochs * fulls - 1;
     cost_.train_processor_seconds +=
