@@ -214,10 +214,9 @@ void WeatherGrid::Values(uint64_t hour, std::span<const float> before, std::span
     for (uint64_t c = 0; c < width; c++) {
       double sum = 0;
       for (const float* const side : sides) sum += double{side[c]};
-      const double stays = Moves(c) ? sides[kWest][c] : here[c];
-      row[c] =
-          static_cast<float>((1 - options_.diffusion) * stays + options_.diffusion * sum / double{kSides} +
-                             forcing + Noise(hour, place, c));
+      const double stays = Moves(c) ? sides[kWest][c] : here[c], mean = sum / static_cast<double>(kSides);
+      row[c] = static_cast<float>((1 - options_.diffusion) * stays + options_.diffusion * mean + forcing +
+                                  Noise(hour, place, c));
     }
   }
 }

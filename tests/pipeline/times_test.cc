@@ -143,7 +143,9 @@ class TimesTest : public testing::Test {
         EXPECT_EQ(left.erase(seed), 1);
         const uint64_t time = seed / kPlaces;
         times.insert(time);
-        if (time != last) EXPECT_TRUE(begun.insert(time).second) << "time " << time << " is come back to";
+        if (time != last) {
+          EXPECT_TRUE(begun.insert(time).second) << "time " << time << " is come back to";
+        }
         last = time;
       }
       times_max = std::max<uint64_t>(times_max, times.size());
