@@ -159,8 +159,6 @@ struct PartitionedSpec {
   partitioning @1 :Text;
   buffer @2 :UInt32;             # parts that are held; 0 = as many as the session's budget has room for
   logical @3 :UInt32;            # 0 = as many as there are parts
-  worker @4 :UInt32;             # of `workers`, which divide the parts of each pass among themselves
-  workers @5 :UInt32 = 1;
 }
 
 struct OpenStream {

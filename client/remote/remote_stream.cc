@@ -116,7 +116,7 @@ Status RemoteStream::OpenIn(const std::shared_ptr<Session>& session, Deadline de
     QUARRY_RETURN_IF_ERROR(session->CheckSampler(*sampled));
   QUARRY_TRY(request.snapshot, link_->SnapshotIn(session, request_.snapshot, deadline));
   auto* const parts = std::get_if<wire::PartitionedSpec>(&request.road);
-  if (parts != nullptr) QUARRY_RETURN_IF_ERROR(session->CheckParts(*parts));
+  if (parts != nullptr) QUARRY_RETURN_IF_ERROR(session->CheckParts());
   if (parts != nullptr &&
       at_.opened.parts) {  // what is held decides the batches, and memory may be other by now
     parts->buffer = at_.opened.parts->buffer;

@@ -93,12 +93,7 @@ Status Session::CheckSampler(const RoadSpec& spec) const {
       "{}: the server is of a Quarry that draws neighbors uniformly, of each node by itself, alone", path());
 }
 
-Status Session::CheckParts(const wire::PartitionedSpec& spec) const {
-  if (spec.workers != 1 && (capabilities_ & wire::kPartWorkers) == 0) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: the server is of a Quarry that knows nothing of workers that divide parts",
-                      path());
-  }
+Status Session::CheckParts() const {
   if ((capabilities_ & wire::kOwnIds) != 0) return Status();
   return MakeStatus(
       Code::kUnsupported,

@@ -20,14 +20,7 @@ constexpr std::array<std::pair<PartitionOrder, std::string_view>, 4> kOrderNames
 }};
 
 // Streams of one seed.
-enum SwapStream : uint64_t {
-  kGroupStream = 1,
-  kSequenceStream,
-  kBucketStream,
-  kOrderStream,
-  kNodeStream,
-  kWorkerStream
-};
+enum SwapStream : uint64_t { kGroupStream = 1, kSequenceStream, kBucketStream, kOrderStream, kNodeStream };
 
 template <typename T>
 void ShuffleParts(std::span<T> values, Rng& rng) {
@@ -158,49 +151,6 @@ BufferSequence ReadOnceSequence(uint32_t parts, uint32_t buffer, Rng& rng) {
   return sequence;
 }
 
-// Parts of one of several workers: the same order of all parts for each of them, dealt out.
-std::vector<uint32_t> OwnParts(const SwapSpec& spec) {
-  std::vector<uint32_t> all = Numbers(0, spec.parts);
-  Rng rng(MixSeed(spec.seed, kWorkerStream));
-  ShuffleParts(std::span(all), rng);
-  std::vector<uint32_t> own;
-  for (uint32_t i = spec.worker; i < spec.parts; i += spec.workers) own.push_back(all[i]);
-  return own;
-}
-
-// Algorithm 7 over a worker's own parts (§6.2).
-std::vector<SwapStep> WorkerSteps(const SwapSpec& spec) {
-  std::vector<std::vector<uint32_t>> own;
-  for (const uint32_t part : OwnParts(spec)) own.push_back({part});
-  Rng rng(MixSeed(spec.seed, kSequenceStream, spec.worker));
-  return StepsOfGroups(ReadOnceSequence(spec.own_parts(), spec.buffer, rng), own);
-}
-
-Status CheckWorkers(const SwapSpec& spec) {
-  if (spec.order != PartitionOrder::kNode) {
-    return MakeStatus(Code::kUsage,
-                      "{} workers with partition order {}: parts are divided among workers for node "
-                      "classification alone",
-                      spec.workers, PartitionOrderName(spec.order));
-  }
-  if (spec.worker >= spec.workers) {  // 0 workers among them
-    return MakeStatus(Code::kUsage, "worker {} of {}: they count from 0", spec.worker, spec.workers);
-  }
-  if (spec.logical != spec.parts) {
-    return MakeStatus(Code::kUsage, "{} logical parts for {} workers: they swap parts one at a time, all {}",
-                      spec.logical, spec.workers, spec.parts);
-  }
-  const uint32_t each = spec.parts / spec.workers;
-  if (spec.buffer < 1 || spec.buffer > each) {
-    return MakeStatus(
-        Code::kUsage,
-        "a buffer of {} parts for each of {} workers, which divide {}: it holds at least 1, and "
-        "at most the {} that each has",
-        spec.buffer, spec.workers, spec.parts, each);
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 std::string_view PartitionOrderName(PartitionOrder order) {
@@ -229,7 +179,6 @@ Status CheckSwapSpec(const SwapSpec& spec) {
   if (spec.parts < 2) {
     return MakeStatus(Code::kUsage, "{} parts: a buffer swaps at least 2", spec.parts);
   }
-  if (spec.workers != 1 || spec.worker != 0) return CheckWorkers(spec);
   if (spec.buffer < 2 || spec.buffer > spec.parts) {
     return MakeStatus(Code::kUsage,
                       "a buffer of {} of {} parts: it holds at least 2, and at most all of them", spec.buffer,
@@ -292,9 +241,7 @@ Result<SwapPlan> PlanSwaps(const SwapSpec& spec) {
       AssignAtRandom(spec, steps);
       break;
     case PartitionOrder::kNode:
-      if (spec.workers > 1) {
-        steps = WorkerSteps(spec);
-      } else if (spec.training_parts < spec.buffer) {
+      if (spec.training_parts < spec.buffer) {
         steps = ResidentStep(spec);
       } else {
         Rng rng(sequence_seed);

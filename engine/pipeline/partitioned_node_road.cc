@@ -62,12 +62,6 @@ uint32_t Incoming(const PartitionDirectory& directory, const PartitionedRoadOpti
   return parts.prefetch && parts.buffer < directory.parts() ? directory.parts() / parts.logical : 0;
 }
 
-// Which part of the passes is this road's.
-struct WorkerPlace {
-  uint32_t worker = 0;
-  uint32_t workers = 1;
-};
-
 uint32_t FrameCount(unsigned samplers) { return samplers + 2; }
 
 uint64_t BatchBytes(const PartitionDirectory& directory, const RoadSpec& spec, uint32_t buffer,
@@ -79,15 +73,12 @@ uint64_t BatchBytes(const PartitionDirectory& directory, const RoadSpec& spec, u
          UsedRows::Bytes(directory, buffer + incoming);
 }
 
-SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOptions& parts, WorkerPlace place,
-                Split split) {
+SwapSpec SpecOf(const PartitionDirectory& directory, const PartitionedRoadOptions& parts, Split split) {
   return {.order = PartitionOrder::kNode,
           .parts = directory.parts(),
           .buffer = parts.buffer,
           .logical = parts.logical,
-          .training_parts = split == Split::kTrain ? directory.training_parts() : directory.parts(),
-          .worker = place.worker,
-          .workers = place.workers};
+          .training_parts = split == Split::kTrain ? directory.training_parts() : directory.parts()};
 }
 
 // The plan of a buffer, for as many samplers.
@@ -99,7 +90,7 @@ PartitionedNodePlan PlanOf(const PartitionDirectory& directory, const Partitione
                            .samplers = samplers};
   plan.parts.buffer = buffer;
   if (plan.parts.logical == 0) plan.parts.logical = plan.part_count;
-  plan.training_stays = options.workers == 1 && plan.training_parts < buffer;
+  plan.training_stays = plan.training_parts < buffer;
   const BatchBounds bounds = BoundsOf(directory, options.spec, buffer);
   plan.batch_nodes_max = bounds.nodes;
   plan.batch_edges_max = bounds.edges;
@@ -111,16 +102,15 @@ PartitionedNodePlan PlanOf(const PartitionDirectory& directory, const Partitione
 
 // The buffers that may be, ascending: that which was asked for, or any. kUsage where there is none.
 Result<std::vector<uint32_t>> PossibleBuffers(const PartitionDirectory& directory,
-                                              PartitionedRoadOptions parts, WorkerPlace place) {
+                                              PartitionedRoadOptions parts) {
   const uint32_t count = directory.parts();
   const uint32_t asked = parts.buffer;
   if (parts.logical == 0) parts.logical = count;
   std::vector<uint32_t> buffers;
   Status refused = MakeStatus(Code::kUsage, "{} parts: a buffer swaps at least 2", count);
-  const uint32_t least = place.workers > 1 ? 1 : 2;
-  for (parts.buffer = asked > 0 ? asked : least; asked > 0 || parts.buffer <= count; ++parts.buffer) {
-    Status status = CheckSwapSpec(SpecOf(directory, parts, place, Split::kTrain));
-    if (status.ok()) status = CheckSwapSpec(SpecOf(directory, parts, place, Split::kTest));
+  for (parts.buffer = asked > 0 ? asked : 2; asked > 0 || parts.buffer <= count; ++parts.buffer) {
+    Status status = CheckSwapSpec(SpecOf(directory, parts, Split::kTrain));
+    if (status.ok()) status = CheckSwapSpec(SpecOf(directory, parts, Split::kTest));
     if (status.ok()) buffers.push_back(parts.buffer);
     if (!status.ok() && buffers.empty()) refused = std::move(status);
     if (asked > 0) break;
@@ -138,8 +128,7 @@ Result<PartitionedNodePlan> Tune(const PartitionDirectory& directory,
     return MakeStatus(Code::kUsage, "partition order {} is of link prediction; node classification has node",
                       PartitionOrderName(options.parts.order));
   }
-  QUARRY_TRY(const std::vector<uint32_t> buffers,
-             PossibleBuffers(directory, options.parts, {options.worker, options.workers}));
+  QUARRY_TRY(const std::vector<uint32_t> buffers, PossibleBuffers(directory, options.parts));
   const auto need = [&](uint32_t buffer, unsigned samplers) {
     const PartitionedNodePlan plan = PlanOf(directory, options, buffer, samplers);
     const bool alone = !options.beside_bytes;
@@ -271,14 +260,13 @@ Result<std::unique_ptr<BatchStream>> PartitionedNodeRoadImpl::StartSplit(Split s
     QUARRY_RETURN_IF_ERROR(MakeBuffer());
     QUARRY_RETURN_IF_ERROR(MakeSamplers());
   }
-  SwapSpec spec = SpecOf(directory(), plan_.parts, {options_.worker, options_.workers}, split);
+  SwapSpec spec = SpecOf(directory(), plan_.parts, split);
   spec.seed = MixSeed(options_.spec.seed, kNodePlanStream, options.pass);
   QUARRY_TRY(SwapPlan plan, PlanSwaps(spec));
   std::vector<uint64_t> step_seeds(plan.steps().size());
   uint64_t number = 0;  // of a node among those of the split, in the order of parts
   for (uint32_t part = 0; part < directory().parts(); ++part) {
     const uint64_t end = number + directory().splits[part].of(split);
-    if (plan.StepsOf(part).empty()) number = end;  // another worker's
     for (; number < end; ++number) ++step_seeds[plan.StepOfNode(part, number)];
   }
   if (const Status followed = buffer_->Follow(std::move(plan)); !followed.ok()) {

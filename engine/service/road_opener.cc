@@ -258,8 +258,6 @@ class Opener {
         .partitioning = spec.partitioning, .spec = spec.live, .sampler_threads = RoadThreads()};
     options.parts.buffer = spec.buffer;
     options.parts.logical = spec.logical;
-    options.worker = spec.worker;
-    options.workers = spec.workers;
     Status batch_fits;  // the largest of the buffer that was asked about last, which is the one that is taken
     options.beside_bytes = [&](uint64_t nodes, uint64_t edges) {
       const auto bytes = LeastRegionBytes(largest(nodes, edges), /*estimated=*/false);

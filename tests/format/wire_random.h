@@ -146,8 +146,6 @@ class RandomMessage {
     m.partitioning = Name();
     m.buffer = Any32();
     m.logical = Any32();
-    m.worker = Any32();
-    m.workers = Any32();
   }
   void Fill(OpenStream& m) {
     const uint64_t road = Below(4);

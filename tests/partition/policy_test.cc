@@ -190,58 +190,6 @@ TEST(SwapPolicyTest, AlgorithmSevenReadsEachPartOnceAndUsesEachNodeOnce) {
   }
 }
 
-TEST(SwapPolicyTest, WorkersDivideThePartsAndReadEachOnce) {
-  Rng rng(29);
-  for (int round = 0; round < 100; ++round) {
-    SwapSpec spec{.order = PartitionOrder::kNode, .parts = static_cast<uint32_t>(2 + rng.Below(30))};
-    spec.workers = static_cast<uint32_t>(2 + rng.Below(spec.parts - 1));
-    spec.buffer = static_cast<uint32_t>(1 + rng.Below(spec.parts / spec.workers));
-    spec.logical = spec.parts;
-    spec.training_parts = static_cast<uint32_t>(rng.Below(spec.parts + 1));  // none stay
-    spec.seed = rng();
-    SCOPED_TRACE(testing::Message() << "p " << spec.parts << ", c " << spec.buffer << ", " << spec.workers
-                                    << " workers, seed " << spec.seed);
-    std::vector<uint32_t> reads(spec.parts);
-    for (spec.worker = 0; spec.worker < spec.workers; ++spec.worker) {
-      const SwapPlan plan = PlanOf(spec);
-      PartSet held;
-      for (const SwapStep& step : plan.steps()) {
-        EXPECT_EQ(SetOf(step.parts).size(), spec.buffer);
-        for (const uint32_t part : step.parts) reads[part] += held.contains(part) ? 0 : 1;
-        held = SetOf(step.parts);
-      }
-      EXPECT_EQ(plan.steps().size(), spec.own_parts() - spec.buffer + 1);
-      for (uint32_t part = 0; part < spec.parts; ++part) {
-        if (plan.StepsOf(part).empty()) continue;
-        const uint32_t step = plan.StepOfNode(part, 5);
-        EXPECT_TRUE(std::ranges::binary_search(plan.steps()[step].parts, part));
-      }
-    }
-    EXPECT_EQ(reads, std::vector<uint32_t>(spec.parts, 1)) << "every part is read by one worker, once";
-  }
-}
-
-TEST(SwapPolicyTest, WorkersHaveOtherPartsInEachEpoch) {
-  SwapSpec spec{
-      .order = PartitionOrder::kNode, .parts = 16, .buffer = 4, .logical = 16, .worker = 1, .workers = 2};
-  std::set<PartSet> sets;
-  for (spec.seed = 0; spec.seed < 10; ++spec.seed) {
-    PartSet own;
-    for (const SwapStep& step : PlanOf(spec).steps()) own.insert(step.parts.begin(), step.parts.end());
-    EXPECT_EQ(own.size(), 8U);  // Figure 6.2
-    sets.insert(own);
-  }
-  EXPECT_GT(sets.size(), 5U);
-  spec.buffer = 9;
-  EXPECT_THAT(std::string(CheckSwapSpec(spec).message()), HasSubstr("at most the 8 that each has"));
-  spec.worker = 2;
-  EXPECT_THAT(std::string(CheckSwapSpec(spec).message()), HasSubstr("worker 2 of 2"));
-  spec = {.order = PartitionOrder::kComet, .parts = 16, .buffer = 4, .logical = 8, .workers = 2};
-  EXPECT_THAT(std::string(CheckSwapSpec(spec).message()), HasSubstr("order comet"));
-  spec = {.order = PartitionOrder::kNode, .parts = 16, .buffer = 4, .logical = 8, .workers = 2};
-  EXPECT_THAT(std::string(CheckSwapSpec(spec).message()), HasSubstr("8 logical parts for 2 workers"));
-}
-
 TEST(SwapPolicyTest, TrainingNodesOfAPartSpreadEvenlyOverItsSteps) {
   const SwapPlan plan = PlanOf({.order = PartitionOrder::kNode,
                                 .parts = 16,

@@ -181,51 +181,6 @@ TEST_F(PartitionedNodeRoadTest, EachNodeOfASplitIsUsedOnceAPassWithWhatTheDataba
   }
 }
 
-TEST_F(PartitionedNodeRoadTest, WorkersTogetherUseEachNodeOnceAndReadEachPartOnce) {
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
-    Rng rng(MixSeed(37, seed));
-    const auto workers = static_cast<uint32_t>(2 + rng.Below(3));
-    const auto each = static_cast<uint32_t>(1 + rng.Below(3));
-    const uint32_t parts = workers * each + static_cast<uint32_t>(rng.Below(workers));
-    const auto buffer = static_cast<uint32_t>(1 + rng.Below(each));
-    ASSERT_NO_FATAL_FAILURE(Cut(parts, seed));
-    SCOPED_TRACE(fmt::format("seed {}: {} parts, {} workers that hold {}", seed, parts, workers, buffer));
-    for (const Split split : {Split::kTrain, Split::kTest}) {
-      std::vector<NodeId> seeds;
-      uint64_t parts_used = 0;  // by a worker, added up
-      for (uint32_t worker = 0; worker < workers; ++worker) {
-        PartitionedNodeRoadOptions options = Options(buffer, 0, seed);
-        options.worker = worker;
-        options.workers = workers;
-        const auto road = Open(options);
-        ASSERT_NE(road, nullptr);
-        EXPECT_FALSE(road->plan().training_stays);
-        std::set<uint32_t> own;
-        const std::vector<NodeId> its = Pass(*road, options.spec, split, 3);
-        for (const NodeId node : its) own.insert(assignment_.part_of[node]);
-        parts_used += own.size();
-        seeds.insert(seeds.end(), its.begin(), its.end());
-      }
-      std::ranges::sort(seeds);
-      std::vector<NodeId> expected;
-      std::set<uint32_t> used;
-      for (NodeId node = 0; node < SmallStore::kNodes; ++node) {
-        if (!IsIn(split, node)) continue;
-        expected.push_back(node);
-        used.insert(assignment_.part_of[node]);
-      }
-      ASSERT_EQ(seeds, expected);
-      EXPECT_EQ(parts_used, used.size()) << "a part's nodes are one worker's";
-    }
-  }
-  PartitionedNodeRoadOptions options = Options(4, 0, 1);
-  options.workers = 3;
-  ASSERT_NO_FATAL_FAILURE(Cut(9, 1));
-  const auto road = PartitionedNodeRoad::Open(*world_.store, world_.budget, options);
-  EXPECT_EQ(road.status().code(), Code::kUsage);
-  EXPECT_THAT(std::string(road.status().message()), HasSubstr("at most the 3 that each has"));
-}
-
 TEST_F(PartitionedNodeRoadTest, OneSeedGivesOnePassForAnyNumberOfThreads) {
   ASSERT_NO_FATAL_FAILURE(Cut(8, 3));
   std::map<Split, std::vector<uint64_t>> expected;

@@ -275,48 +275,6 @@ class TierTest(unittest.TestCase):
                 self.assertGreaterEqual(tier.stats()["replaced"], 1)
                 tier.close()
 
-    def test_workers_that_hold_parts_read_each_once_and_use_every_example_once(self):
-        """With a feature cache that both ends agree on, since nobody knows these batches beforehand; one worker is killed."""
-        buffer = 2
-        prepared = quarry.ray.prepare(
-            self.source, self.folder / "parts", copies=2, by="parts", parts=8, method="random", name="held", fanouts=FANOUTS, batch_size=BATCH, seed=5, cpus=0.5
-        )
-        self.assertEqual((prepared.shares, prepared.parts), (0, 8))
-        spec = dict(fanouts=FANOUTS, batch_size=BATCH, partitioning="held", buffer=buffer, seed=5)
-        wanted = []
-        with quarry.open(self.source, memory="256MiB") as db:
-            for epoch in range(3):
-                its = []
-                for worker in range(2):
-                    with db.stream(**spec, worker=worker, workers=2) as stream:
-                        its.append(list(stream.epoch("train", ordered=True, number=epoch)))
-                pieces = pieces_of(list(map(len, its)), [[0], [1]], 1)
-                wanted.append([its[piece.worker][piece.first] for piece in pieces])
-            with db.stream(**spec) as stream:
-                list(stream.epoch("train", ordered=True, number=0))
-                whole_bytes = stream.stats()["feature_bytes_read"]  # of every part, once
-        tier = quarry.ray.BatchTier(prepared, workers=2, buffer=buffer, memory="128MiB", cpus=0.5, cache="40%")
-        self.addCleanup(tier.close)
-
-        def between(step):
-            if tier.status()["epoch"] == 1 and step == 3:
-                os.kill(tier.status()["workers"][1]["pid"], signal.SIGKILL)
-
-        for epoch in range(3):
-            got = self.epoch_of(tier, epoch, between=between)
-            for batch, its in zip(got, wanted[epoch], strict=True):
-                self.check_batch(batch, its)
-                np.testing.assert_array_equal(batch["x"], self.graph["features"][batch["n_id"]])
-            self.assertEqual(sorted(np.concatenate([batch["n_id"][: batch["batch_size"]] for batch in got]).tolist()), self.examples)
-            if epoch == 0:
-                self.assertEqual(tier.stats()["feature_bytes_read"], whole_bytes)
-        stats = tier.stats()
-        self.assertGreater(stats["rows_cached"], 0)
-        self.assertGreaterEqual(stats["replaced"], 1)
-        for options, words in (({"cache": 9999, "cache_policy": "belady"}, "nobody knows them before"), ({"buffer": 5}, "buffer 5: each of 2 workers has 4"), ({"workers": 9}, "9 workers for 8 parts")):
-            with self.assertRaisesRegex(quarry.UsageError, words):
-                quarry.ray.BatchTier(prepared, **{"workers": 2, **options})
-
     @unittest.skipUnless(_MOTO, "moto is not there")
     def test_an_object_store_is_where_plans_come_from_and_go_to(self):
         import boto3
@@ -388,8 +346,6 @@ class TierTest(unittest.TestCase):
             (lambda: self.tier(cache=1), quarry.UsageError, "cache 1 has room for 0 rows of 64 bytes"),
             (lambda: ray.prepare(self.source, "s3://b/p", copies=2, **self.plan), quarry.UsageError, "needs no copies"),
             (lambda: ray.prepare(self.source, self.folder / "x", **self.plan), quarry.UsageError, "needs copies="),
-            (lambda: ray.prepare(self.source, self.folder / "x", copies=1, by="parts", shares=2), quarry.UsageError, "leave shares, epochs and cache out"),
-            (lambda: self.tier(buffer=2), quarry.UsageError, "buffer: parts .* where shares are packed"),
             (lambda: ray.prepare(self.source, self.folder / "copies", copies=1, **self.plan), quarry.AlreadyExists, "is there already"),
             (lambda: ray.prepare(self.folder / "none.db", self.folder / "x", copies=1, **self.plan), quarry.Error, "none.db"),
             (lambda: ray.BatchTier(self.prepared._replace(name="other"), workers=1, memory="128MiB", cpus=0.5), quarry.NotFound, "no layout 'other-e0-0of4'"),

@@ -31,11 +31,6 @@ class ServedTest(ServedDatabaseTest):
                 check_edge_ids(self, batch, edges)
         check_edge_ids(self, self.db.sample([3, 400, 5], [4, 3]), edges)
         self.assertEqual(self.db.partition(5, method="random")["parts"], 5)
-        seeds = []
-        for worker in range(2):
-            with self.db.stream([4, 3], batch_size=64, partitioning="default", buffer=1, worker=worker, workers=2) as stream:
-                seeds += [node for batch in stream.epoch("train", number=1) for node in batch.seeds.tolist()]
-        self.assertEqual(len(seeds), len(set(seeds)))
         with self.db.stream([4, 3], batch_size=64, partitioning="default", buffer=2) as stream:
             batches = list(stream.epoch("valid"))
             np.testing.assert_array_equal(np.sort(np.concatenate([batch.seeds for batch in batches])), self.graph["valid"])

@@ -74,17 +74,6 @@ class StreamsTest(DatabaseTest):
                     self.check(batch)
             with self.assertRaisesRegex(quarry.Unsupported, "given nodes"):
                 stream.start([1, 2])
-        seeds, nodes = [], self.graph["train"][self.graph["labels"][self.graph["train"]] >= 0]
-        for worker in range(3):
-            with self.db.stream([4, 3], batch_size=64, partitioning="six", buffer=1, worker=worker, workers=3) as stream:
-                for batch in stream.epoch("train", number=4):
-                    self.check(batch)
-                    seeds += batch.seeds.tolist()
-        self.assertEqual(sorted(seeds), np.sort(nodes).tolist())
-        with self.assertRaisesRegex(quarry.InvalidArgument, "at most the 2 that each has"):
-            self.db.stream([4, 3], partitioning="six", buffer=3, worker=0, workers=3)
-        with self.assertRaisesRegex(quarry.UsageError, "worker 3 of 3"):
-            self.db.stream([4, 3], partitioning="six", worker=3, workers=3)
         with self.assertRaisesRegex(quarry.UsageError, "layout"):
             self.db.stream(partitioning="six", layout="default")
         with self.assertRaisesRegex(quarry.UsageError, "which partitioning"):

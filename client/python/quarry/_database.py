@@ -496,8 +496,6 @@ class Database:
         gpu_sampling: bool = False,
         partitioning: str | None = None,
         buffer: int = 0,
-        worker: int = 0,
-        workers: int = 1,
         relation_fanouts: Sequence[int] = (),
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
@@ -520,8 +518,6 @@ class Database:
         `partitioning`: batches of splits out of the parts of a graph that `quarry partition build` has cut, `buffer` of
         which are in memory at a time (0: as many as there is room for): neighbors are drawn among what is there, every
         part is read once a pass, and nothing of each node or edge stays. Rows, labels and splits are those of its build.
-        Several `workers` divide the parts at random in each pass, by its number and the seed, and the stream has the
-        batches of one of them, from its own parts: all of them together read every part and use every node once.
 
         `relation_fanouts`: of a graph with types, for each hop and each relation how many neighbors a node is given by
         edges of that type; `fanouts` then bounds those of all types together. `quarry.pyg.Loader` makes HeteroData of
@@ -529,10 +525,8 @@ class Database:
         """
         if partitioning is not None and (layout is not None or fresh):
             raise UsageError("partitioning: batches of parts are sampled as they come; leave layout and fresh out")
-        if partitioning is None and (buffer != 0 or (worker, workers) != (0, 1)):
-            raise UsageError("buffer and workers: parts of which partitioning? Name it")
-        if not 0 <= worker < workers:
-            raise UsageError(f"worker {worker} of {workers}: they count from 0")
+        if partitioning is None and buffer != 0:
+            raise UsageError("buffer: parts of which partitioning? Name it")
         if device is not None and device < 0:
             raise UsageError(f"device {device}: a GPU by its number, from 0 on; None: batches stay in memory")
         if relation_fanouts:
@@ -570,8 +564,6 @@ class Database:
             gpu_sampling,
             partitioning,
             buffer,
-            worker,
-            workers,
         )
         stream = Stream(raw, self.num_nodes)
         self._streams.add(stream)

@@ -167,8 +167,6 @@ class Stream:
         device_samples: bool = ...,
         partitioning: str | None = ...,
         buffer: int = ...,
-        worker: int = ...,
-        workers: int = ...,
     ) -> Stream: ...
     @property
     def slots(self) -> int: ...

@@ -212,14 +212,12 @@ void MakeRoom(Stream& stream, size_t held_max, const char* instead) {
 
 // `device`: a GPU's ordinal, negative: batches stay in memory; `device_bytes` 0: half of what is free there;
 // `device_cache_bytes` negative: as many rows stay there as there is room for; `device_samples`: batches are sampled there;
-// `partitioning`: batches are of its parts, of which `buffer` are held (0: as many as there is memory for), or of those of
-// one of `workers`.
+// `partitioning`: batches are of its parts, of which `buffer` are held (0: as many as there is memory for).
 std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
                                    const std::optional<std::string>& layout, bool fresh, uint64_t disk_bytes,
                                    const Snapshot* snapshot, int device, uint64_t device_bytes,
                                    int64_t device_cache_bytes, bool device_samples,
-                                   const std::optional<std::string>& partitioning, uint32_t buffer,
-                                   uint32_t worker, uint32_t workers) {
+                                   const std::optional<std::string>& partitioning, uint32_t buffer) {
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   quarry_stream_options options{};
@@ -239,8 +237,6 @@ std::unique_ptr<Stream> OpenStream(const Store& store, LiveSpec* live,
   parts.live = spec;
   parts.partitioning = partitioning ? partitioning->c_str() : nullptr;
   parts.buffer = buffer;
-  parts.worker = worker;
-  parts.workers = workers;
   quarry_stream* stream = nullptr;
   {
     const nb::gil_scoped_release free;
@@ -455,7 +451,7 @@ void BindStreams(nb::module_& module) {
                   nb::arg("fresh"), nb::arg("disk_bytes"), nb::arg("snapshot").none(), nb::arg("device") = -1,
                   nb::arg("device_bytes") = 0, nb::arg("device_cache_bytes") = -1,
                   nb::arg("device_samples") = false, nb::arg("partitioning").none() = nb::none(),
-                  nb::arg("buffer") = 0, nb::arg("worker") = 0, nb::arg("workers") = 1)
+                  nb::arg("buffer") = 0)
       .def_prop_ro("slots", [](const Stream& self) { return quarry_stream_slots(self.handle->get()); })
       .def_prop_ro("feature_dim",
                    [](const Stream& self) { return quarry_stream_feature_dim(self.handle->get()); })

@@ -28,7 +28,8 @@ struct quarry_batch_arrays {
   const int64_t* labels;
   const uint32_t* slots; /* the row of each node; null: node i has row i */
   const void* rows;      /* row r is at rows + r * row_stride_bytes */
-  uint64_t row_count, row_stride_bytes;
+  uint64_t row_count;
+  uint64_t row_stride_bytes;
   uint32_t dim;
   int element_type;
   /* Since version 1.3: by edge, its position in the order of quarry_read_edges. Of blocks and live streams
@@ -151,7 +152,6 @@ struct quarry_partitioned_spec {
   const char* partitioning;            /* null: "default" */
   uint32_t buffer;                     /* parts that are held at a time; 0: as many as there is memory for */
   uint32_t logical; /* as many take turns as one; 0: all parts, so that one is swapped at a time */
-  uint32_t worker, workers; /* of so many (0: one), which divide the parts of each pass: this one's batches */
 };
 /* QUARRY_UNSUPPORTED of a snapshot, of edge ids, and of passes over given seeds. */
 int quarry_open_partitioned(quarry_store* store, const struct quarry_partitioned_spec* spec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 
@@ -15,7 +15,7 @@ from ._prepare import Prepared
 from ._schedule import Ledger, Piece, pieces_of, shares_of_workers
 from ._worker import Worker
 
-_COUNTED = ("seeds", "batches", "rows_sent", "rows_cached", "rows_of_batches", "feature_bytes_sent", "feature_bytes_read", "seconds", "core_seconds")
+_COUNTED = ("seeds", "batches", "rows_sent", "rows_cached", "rows_of_batches", "feature_bytes_sent", "seconds", "core_seconds")
 
 
 class Settings(NamedTuple):
@@ -34,15 +34,6 @@ class Settings(NamedTuple):
     start_seconds: float
     cache: int | str  # of each host, as bytes or a share of the features; 0: none
     cache_policy: str
-    buffer: int  # parts that a worker holds
-
-
-class Plan(NamedTuple):
-    """What is known of an epoch before it begins."""
-
-    batches: list[int]  # of each share, or of the parts of each worker
-    of_workers: list[list[int]]  # by worker, its shares in its order
-    traces: list[Any]  # references of the shares' traces, where caches are planned by them
 
 
 class Ended(Exception):
@@ -69,8 +60,8 @@ class Coordinator:
         self._epoch, self._first_step = -1, 0
         self._groups: dict[int, Any] = {}  # by piece, the reference of what trainers take
         self._hosts: Hosts | None = None  # where there are feature caches
-        self._learned: dict[tuple[str, int], Any] = {}  # tasks that ask workers, by what is asked and epoch
-        self._plan = Plan([], [], [])  # of the epoch that is trained
+        self._traces: dict[int, Any] = {}  # by planned epoch, the task that gives references of its shares' traces
+        self._epoch_traces: list[Any] = []  # of the epoch that is trained
         self._counted = {name: 0.0 for name in (*_COUNTED, "cache_messages", "cache_message_bytes")}
         self._tasks: set[Any] = set()
 
@@ -98,15 +89,15 @@ class Coordinator:
     async def begin(self, epoch: int, first_step: int, rank: int, node: str) -> tuple[int, int]:
         """A rank, which runs on the node, begins an epoch: a token for it, and how many steps it has. The last epoch ends
         first, unless this rank had not ended it itself: then its trainers were started anew, and so is the epoch, for all."""
-        plan = await self._known(epoch)
+        traces = await self._traced(epoch) if self._hosts is not None and self._hosts.planned else []
         ledger = self._ledger
         if ledger is None or not ledger.finished(rank):
             if ledger is None or rank in self._begun or epoch != self._epoch:
-                self._begin(epoch, first_step, plan)
+                self._begin(epoch, first_step, traces)
         else:
             await self._until(lambda: self._ledger is not ledger or ledger.done)
             if self._ledger is ledger:
-                self._begin(epoch, first_step, plan)
+                self._begin(epoch, first_step, traces)
         if epoch != self._epoch or first_step != self._first_step:
             raise UsageError(
                 f"rank {rank} begins epoch {epoch} at step {first_step}, another one epoch {self._epoch} at step {self._first_step}: all ranks begin the same"
@@ -184,7 +175,7 @@ class Coordinator:
 
     def traces(self) -> list[Any]:
         """References of the epoch's traces, by share."""
-        return self._plan.traces
+        return self._epoch_traces
 
     def restart(self, host: int) -> list[int]:
         """The host's cache begins again: the numbers of its pieces that are to come, all of which are made from here on."""
@@ -220,35 +211,20 @@ class Coordinator:
             raise UsageError(f"cache {settings.cache!r} has room for {rows} rows of {row_bytes} bytes: two at least")
         return Hosts(self, settings.hosts, rows, dim, settings.cache_policy == "belady", settings.replaced_max)
 
-    async def _known(self, epoch: int) -> Plan:
-        settings = self._settings
-        if settings.prepared.parts:
-            workers = range(settings.workers)
-            counts = await self._once("counts", epoch, lambda: [self._ask(worker, "count", epoch) for worker in workers])
-            return Plan(counts, [[worker] for worker in workers], [])
-        planned, shares = epoch % settings.prepared.epochs, range(settings.prepared.shares)
-        traces: list[Any] = []
-        if self._hosts is not None and self._hosts.planned:
-            traces = await self._once("traces", planned, lambda: [self._trace(planned, share) for share in shares])
-        of_workers = shares_of_workers(settings.prepared.shares, settings.workers, settings.seed, epoch)
-        return Plan(self._database["batches"][planned], of_workers, traces)
-
-    async def _once(self, what: str, epoch: int, works: Callable[[], list[Any]]) -> list[Any]:
-        """What these give together, done once an epoch, whichever ranks ask for it."""
-        if (what, epoch) not in self._learned:
-            self._learned[what, epoch] = asyncio.gather(*works())
-        return list(await asyncio.shield(self._learned[what, epoch]))
+    async def _traced(self, epoch: int) -> list[Any]:
+        """References of the traces of an epoch's shares. They are read once, by the workers that there are at the time."""
+        planned = epoch % self._settings.prepared.epochs
+        if planned not in self._traces:
+            shares = range(self._settings.prepared.shares)
+            self._traces[planned] = asyncio.ensure_future(asyncio.gather(*(self._trace(planned, share) for share in shares)))
+        return list(await asyncio.shield(self._traces[planned]))
 
     async def _trace(self, epoch: int, share: int) -> Any:
-        """A reference of its nodes, which stay in the object store of this node, or on its disk."""
-        return ray.put(await self._ask(share % self._settings.workers, "trace", epoch, share))
-
-    async def _ask(self, worker: int, what: str, *arguments: Any) -> Any:
-        """What a worker answers, or whoever has its place after it."""
+        worker = share % self._settings.workers
         while self._failure is None:
-            answer = await self._answer(worker, self._life[worker], getattr(self._workers[worker], what).remote(*arguments))
-            if answer is not None:
-                return answer
+            trace = await self._answer(worker, self._life[worker], self._workers[worker].trace.remote(epoch, share))
+            if trace is not None:
+                return ray.put(trace)
         raise self._failure
 
     def _is_there(self, step: int, rank: int) -> bool:
@@ -256,17 +232,19 @@ class Coordinator:
         found = self._ledger.piece(step, rank)
         return found is None or found[0].number in self._groups
 
-    def _begin(self, epoch: int, first_step: int, plan: Plan) -> None:
+    def _begin(self, epoch: int, first_step: int, traces: list[Any]) -> None:
         settings = self._settings
-        pieces = pieces_of(plan.batches, plan.of_workers, settings.group)
+        batches = self._database["batches"]
+        of_workers = shares_of_workers(settings.prepared.shares, settings.workers, settings.seed, epoch)
+        pieces = pieces_of(batches[epoch % settings.prepared.epochs], of_workers, settings.group)
         self._ledger = Ledger(pieces, settings.workers, settings.hosts, settings.group, settings.ahead, first_step)
         self._begun = set()
         self._epoch, self._first_step = epoch, first_step
         self._token += 1
         self._groups = {}
-        self._plan = plan
+        self._epoch_traces = traces
         if self._hosts is not None:
-            self._hosts.begin(plan.traces)
+            self._hosts.begin(traces)
 
     def _ledger_of(self, token: int) -> Ledger:
         if token != self._token or self._ledger is None:
@@ -277,8 +255,7 @@ class Coordinator:
         settings = self._settings
         address = settings.prepared.address.format(worker=worker)
         actor = ray.remote(Worker).options(num_cpus=settings.cpus, resources=settings.resources or None, scheduling_strategy="SPREAD")
-        prepared = settings.prepared._replace(address=address)
-        self._workers[worker] = actor.remote(prepared, settings.memory, worker, self._life[worker], settings.workers, settings.buffer)
+        self._workers[worker] = actor.remote(settings.prepared._replace(address=address), settings.memory, worker, self._life[worker])
         self.spawn(self._hear(worker, self._life[worker], self._workers[worker].hello.remote()))
 
     def ask_all(self) -> None:

@@ -118,6 +118,7 @@ class Hosts:
 
     def _start(self, host: int) -> None:
         book = self._books[host]
+        assert book.node is not None
         actor: Any = ray.remote(Host)
         beside = NodeAffinitySchedulingStrategy(book.node, soft=True)
         book.actor = actor.options(num_cpus=0, scheduling_strategy=beside).remote()

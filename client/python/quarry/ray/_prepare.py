@@ -23,11 +23,9 @@ class Prepared(NamedTuple):
     """What a `BatchTier` is made of; a value, which may be kept as JSON: Prepared(**json.loads(...)), json.dumps(p._asdict()).
 
     address  of the database for each worker: a place in an object store, or a path with {worker} for its number
-    name     of the layouts: of epoch 0 NAME-e0-0of8, NAME-e0-1of8 and so on; or of the partitioning
-    shares   layouts of an epoch: what workers divide among themselves; 0: nothing is packed, they divide `parts`
-    epochs   that are planned; later ones repeat them. Batches of parts are sampled anew in each
-    parts    of the partitioning; 0 where shares are packed
-    seed     of what is sampled as it comes
+    name     of the layouts: of epoch 0 NAME-e0-0of8, NAME-e0-1of8 and so on
+    shares   layouts of an epoch: what workers divide among themselves
+    epochs   that are planned; later ones repeat them
     """
 
     address: str
@@ -36,15 +34,13 @@ class Prepared(NamedTuple):
     epochs: int
     fanouts: Sequence[int]  # of their mini-batches
     batch_size: int
-    parts: int = 0
-    seed: int = 0
 
 
 def prepare(
     source: str | os.PathLike[str],
     place: str | os.PathLike[str],
     *,
-    shares: int = 0,
+    shares: int,
     fanouts: Sequence[int] = (10, 10),
     batch_size: int = 1024,
     epochs: int = 1,
@@ -52,7 +48,7 @@ def prepare(
     by: str = "random",
     parts: int = 0,
     method: str = "grem",
-    cache: int | str | None = None,
+    cache: int | str = "10%",
     seed: int = 0,
     memory: int | str | None = None,
     copies: int = 0,
@@ -60,8 +56,8 @@ def prepare(
     cpus: float = 1,
     resources: Mapping[str, float] | None = None,
 ) -> Prepared:
-    """Packs `epochs` epochs of the train nodes in `shares` shares each, or cuts the graph into parts, and publishes the
-    database with them. One task of Ray does so, on a node that has `cpus` and `resources`, and sees `source`.
+    """Packs `epochs` epochs of the train nodes in `shares` shares each, and publishes the database with them. One task of Ray
+    does so, on a node that has `cpus` and `resources`, and sees `source`.
 
     source   a database's folder, which gets the layouts, or a place s3://..., which is brought to that node's disk first
     place    where workers find it: s3://..., or a new folder that their hosts share, for `copies` workers: each opens PLACE/0,
@@ -69,21 +65,17 @@ def prepare(
     replace  also where another database is published in the store, or a later commit of this one
     by       "random": batch i of an epoch goes to share i mod shares; "partition": shares have the train nodes of parts, so
              that their batches have more rows in common: part i those of share i mod shares, of the partitioning NAME, which
-             is built where it is missing, with `parts` (0: as many as the device reads well) by `method`.
-             "parts": nothing is packed; workers hold parts of that partitioning, and sample from what they hold (Armada's
-             local construction). Shares and epochs are left out
-    cache    rows that a worker keeps in memory while it reads a share, in bytes or as a share of the features (None: 10%)
+             is built where it is missing, with `parts` (0: as many as the device reads well) by `method`
+    cache    rows that a worker keeps in memory while it reads a share, in bytes or as a share of the features
     seed     of epoch 0; epoch e is planned with seed + e
 
     `UsageError`, `Corruption` and `Error` have the command's own words. A task that dies begins anew (`max_retries` 3 of
     Ray): layouts that are whole are built again, and a push goes on with what is there.
     """
     source, place = os.fspath(source), os.fspath(place)
-    if by not in ("random", "partition", "parts"):
-        raise UsageError(f"by {by!r}: 'random', 'partition' or 'parts'")
-    if by == "parts" and (shares != 0 or epochs != 1 or cache is not None):
-        raise UsageError("by 'parts': nothing is packed, and every epoch is sampled anew; leave shares, epochs and cache out")
-    if by != "parts" and (shares < 1 or epochs < 1):
+    if by not in ("random", "partition"):
+        raise UsageError(f"by {by!r}: 'random' or 'partition'")
+    if shares < 1 or epochs < 1:
         raise UsageError(f"{shares} shares of {epochs} epochs: one at least of each")
     if not place.startswith("s3://") and copies < 1:
         raise UsageError(f"{place}: a folder needs copies=, one for each worker, since a database's folder is one process's")
@@ -91,33 +83,29 @@ def prepare(
         raise UsageError(f"{place}: a place in an object store needs no copies")
     if "{" in place or "}" in place:
         raise UsageError(f"{place}: a path with braces, which stand for a worker's number")
-    options = ["--fanout", ",".join(map(str, fanouts)), "--batch-size", str(batch_size), "--cache", "10%" if cache is None else str(cache), "--ranks", str(shares)]
+    options = ["--fanout", ",".join(map(str, fanouts)), "--batch-size", str(batch_size), "--cache", str(cache), "--ranks", str(shares)]
     partition: list[str] = []
     if by == "partition":
         options += ["--by", "partition", "--partitioning", name]
-    if by != "random":
         partition = ["--method", method, "--parts", str(parts)] if parts else ["--method", method]
     if replace and copies > 0:
         raise UsageError(f"{place}: a folder is not replaced; name a new one")
     held = ["--memory", str(memory)] if memory is not None else []
     task = ray.remote(_build).options(num_cpus=cpus, resources=dict(resources or {}) or None, max_retries=3)
     try:
-        seeds = [seed + epoch for epoch in range(epochs)] if by != "parts" else []
-        cut = ray.get(task.remote(source, place, name, seeds, options, partition, held, copies, replace))
+        ray.get(task.remote(source, place, name, [seed + epoch for epoch in range(epochs)], options, partition, held, copies, replace))
     except ray.exceptions.RayTaskError as error:
         raise (error.cause if isinstance(error.cause, Error) else error) from None
-    address = place if copies == 0 else f"{place}/{{worker}}"
-    return Prepared(address, name, shares, epochs, list(fanouts), batch_size, cut if by == "parts" else 0, seed)
+    return Prepared(place if copies == 0 else f"{place}/{{worker}}", name, shares, epochs, list(fanouts), batch_size)
 
 
 def _build(
     source: str, place: str, name: str, seeds: list[int], options: list[str], partition: list[str], held: list[str], copies: int, replace: bool
-) -> int:
-    """The task; how many parts there are, of a partitioning."""
+) -> None:
+    """The task."""
     if copies > 0 and os.path.lexists(place):
         raise AlreadyExists(f"{place}: is there already; name a new folder for the copies, or remove it")
     scratch: str | None = None
-    parts = 0
     try:
         database = source
         if source.startswith("s3://"):
@@ -125,24 +113,18 @@ def _build(
             database = f"{scratch}/graph.db"
             _run("pull", source, database, *held)
         if partition:
-            if name not in _partitionings(database):
+            built = [record["name"] for record in json.loads(_run("partition", "list", database, "--json"))]
+            if name not in built:
                 _run("partition", "build", database, name, *partition, *held)
-            parts = _partitionings(database)[name]
         for epoch, seed in enumerate(seeds):
             _run("layout", "build", database, layout_name(name, epoch), "--seed", str(seed), *options, *held)
         if place.startswith("s3://"):
             _run("push", database, place, *(["--replace"] if replace else []), *held)
         if copies > 0:
             _copy(database, Path(place), copies)
-        return parts
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _partitionings(database: str) -> dict[str, int]:
-    """Their parts, by name."""
-    return {record["name"]: int(record["parts"]) for record in json.loads(_run("partition", "list", database, "--json"))}
 
 
 def _copy(database: str, place: Path, copies: int) -> None:

@@ -22,17 +22,14 @@ class BatchTier:
     """Mini-batches of what `prepare` published, made by `workers` processes of the cluster for hosts × group trainers.
 
     prepared   of `quarry.ray.prepare`. Each worker opens it by itself, and has a disjoint set of its shares in each epoch, by
-               the coordinator's policy: every share is read once an epoch, and every example is used once. Where nothing is
-               packed, the same holds of the graph's parts: a worker holds `buffer` of its own at a time (0: all of them), swaps
-               in the others one after the other, and draws neighbors among those that it holds
+               the coordinator's policy: every share is read once an epoch, and every example is used once
     workers    preparation workers, each an actor of `cpus` CPUs and `resources`, with `memory` for the engine
     hosts, group   trainers: `group` on each of `hosts`; rank r is trainer r % group of host r // group. A host's batches of a
                step come as one group, a row of several of them once
     ahead      groups that a worker makes before the first of them was used: what bounds memory
     cache      rows that each host keeps, in bytes or as a share of the features ("10%"), beside its trainers: workers send the
                others alone. Nothing of a batch changes. `cache_policy` "belady": what is kept is planned by what comes, for
-               which each share is read once more before its first epoch; "lru": both ends agree on what it has, as it changes.
-               None: by plan where shares are packed
+               which each share is read once more before its first epoch; "lru": both ends agree on what it has, as it changes
     seed       of the policy
     replaced_max   times in a row that a worker is replaced which dies before it has made anything
 
@@ -59,26 +56,16 @@ class BatchTier:
         start_seconds: float = 300,
         name: str | None = None,
         cache: int | str = 0,
-        cache_policy: str | None = None,
-        buffer: int = 0,
+        cache_policy: str = "belady",
     ) -> None:
         for what, count, least in (("workers", workers, 1), ("hosts", hosts, 1), ("group", group, 1), ("ahead", ahead, 1), ("replaced_max", replaced_max, 0)):
             if count < least:
                 raise UsageError(f"{what} {count}: {least} at least")
-        among, what = (prepared.parts, "parts") if prepared.parts else (prepared.shares, "shares")
-        if workers > among:
-            raise UsageError(f"{workers} workers for {among} {what}: each has one at least; prepare more {what}, or give fewer workers")
-        if cache_policy not in (None, "belady", "lru"):
+        if workers > prepared.shares:
+            raise UsageError(f"{workers} workers for {prepared.shares} shares: each has one at least; prepare more shares, or give fewer workers")
+        if cache_policy not in ("belady", "lru"):
             raise UsageError(f"cache_policy {cache_policy!r}: 'belady' or 'lru'")
-        if prepared.parts and cache_policy == "belady":
-            raise UsageError("cache_policy 'belady': batches of parts are sampled as they come, and nobody knows them before; 'lru' does without")
-        policy = cache_policy or ("lru" if prepared.parts else "belady")
-        if not prepared.parts and buffer != 0:
-            raise UsageError("buffer: parts that a worker holds, where shares are packed; leave it out")
-        if prepared.parts and not 0 <= buffer <= prepared.parts // workers:
-            raise UsageError(f"buffer {buffer}: each of {workers} workers has {prepared.parts // workers} of {prepared.parts} parts at least, and holds no more (0: these)")
-        held = (buffer or prepared.parts // workers) if prepared.parts else 0
-        settings = Settings(prepared, workers, hosts, group, ahead, memory, cpus, dict(resources or {}), seed, replaced_max, start_seconds, cache, policy, held)
+        settings = Settings(prepared, workers, hosts, group, ahead, memory, cpus, dict(resources or {}), seed, replaced_max, start_seconds, cache, cache_policy)
         # Beside the program that makes the tier: with any other node, the job would depend on one more.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1000, "scheduling_strategy": here}
@@ -121,8 +108,8 @@ class BatchTier:
 
     def stats(self) -> dict[str, float]:
         """What the workers made so far: batches, seeds, rows_sent (of unions), rows_cached (that were not, by a feature cache),
-        rows_of_batches, feature_bytes_sent, feature_bytes_read, seconds and core_seconds, and how many workers were replaced;
-        cache_messages and cache_message_bytes, by which versions were agreed on."""
+        rows_of_batches, feature_bytes_sent, seconds and core_seconds, and how many workers were replaced; cache_messages and
+        cache_message_bytes, by which versions were agreed on."""
         return dict(_get(self._coordinator.stats.remote()))
 
     def status(self) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""A preparation worker: reads shares of an epoch, or parts of the graph, where they are published, and makes groups of their
-mini-batches."""
+"""A preparation worker: reads shares of an epoch where they are published, and makes groups of their mini-batches."""
 
 from __future__ import annotations
 
@@ -25,11 +24,9 @@ _POLL_SECONDS = 0.05
 class Worker:
     """One a process, as an actor of Ray; its calls come one after the other. The database is open as long as it lives."""
 
-    def __init__(self, prepared: Prepared, memory: int | str | None, number: int, life: int, workers: int, buffer: int) -> None:
+    def __init__(self, prepared: Prepared, memory: int | str | None, number: int, life: int) -> None:
         self._prepared, self._memory = prepared, memory
         self._number, self._life = number, life
-        self._workers, self._buffer = workers, buffer  # that divide the parts, and how many each holds
-        self._bytes_read = 0  # of features, of the pass under way
         self._views: dict[int, HostView] = {}  # by host, of the newest generation of its cache
         self._stream: Stream | None = None
         self._batches: Iterator[Batch] = iter(())
@@ -41,30 +38,20 @@ class Worker:
         self._db = _opened(self._prepared.address, self._memory)
         layouts = self._db.layouts
         first = self._layout(0, 0)
-        if self._prepared.parts:
-            self._open_parts()
-        elif first not in layouts:
+        if first not in layouts:
             raise NotFound(f"{self._db.address}: there is no layout {first!r} of quarry.ray.prepare; layouts are {', '.join(layouts) or 'none'}")
         return {
             "pid": os.getpid(),
             "dim": self._db["feature"].shape[1],
             "nodes": self._db.num_nodes,
-            # By planned epoch and share; batches of parts are counted anew in each epoch.
             "batches": [[layouts[self._layout(epoch, share)].batch_count for share in range(self._prepared.shares)] for epoch in range(self._prepared.epochs)],
         }
-
-    def count(self, epoch: int) -> int:
-        """Mini-batches of its parts in an epoch, which it begins to read."""
-        assert self._stream is not None
-        batches = self._stream.start("train", ordered=True, number=epoch)
-        self._batches, self._at, self._bytes_read = _left(self._stream), (epoch, self._number, 0), 0
-        return batches
 
     def make(self, epoch: int, share: int, first: int, count: int, place: Place | None, choices: Choices | None) -> tuple[dict[str, Any], Group]:
         """Mini-batches [first, first + count) of a share of an epoch: the same ones, whoever makes them and however often.
         `place`: of the feature cache whose rows are left out; `choices`: by a plan."""
         began, cpu = time.monotonic(), time.process_time()
-        planned = epoch if self._prepared.parts else epoch % self._prepared.epochs
+        planned = epoch % self._prepared.epochs
         there, self._at = self._at, None
         if there != (planned, share, first):
             self._open(planned, share)
@@ -89,7 +76,6 @@ class Worker:
             "rows_cached": len(group.ids) - len(group.rows),
             "rows_of_batches": sum(len(batch.nodes) for batch in batches),
             "feature_bytes_sent": group.rows.nbytes,
-            "feature_bytes_read": self._newly_read(),
             "seconds": time.monotonic() - began,
             "core_seconds": time.process_time() - cpu,
         }
@@ -119,41 +105,16 @@ class Worker:
 
     def _open(self, epoch: int, share: int, features: bool = True) -> None:
         """From its beginning."""
-        if self._prepared.parts:
-            self.count(epoch)
-            return
-        self._bytes_read = 0
         if self._stream is not None:
             self._stream.close()
         self._stream = self._db.stream(self._prepared.fanouts, self._prepared.batch_size, layout=self._layout(epoch, share))
         self._batches = self._stream.epoch("train", ordered=True, features=features)
 
-    def _open_parts(self) -> None:
-        prepared = self._prepared
-        self._stream = self._db.stream(
-            prepared.fanouts, prepared.batch_size, partitioning=prepared.name, buffer=self._buffer, seed=prepared.seed, worker=self._number, workers=self._workers
-        )
-
-    def _newly_read(self) -> int:
-        """Bytes of features that the pass has read since this was asked for last."""
-        assert self._stream is not None
-        before, self._bytes_read = self._bytes_read, int(self._stream.stats()["feature_bytes_read"])
-        return self._bytes_read - before
-
     def _next(self, epoch: int, share: int) -> Batch:
         batch = next(self._batches, None)
         if batch is None:
-            what = f"partitioning {self._prepared.name!r}" if self._prepared.parts else f"layout {self._layout(epoch, share)!r}"
-            raise Corruption(f"{self._db.address}: {what} ends before the last of the batches that it is said to have")
+            raise Corruption(f"{self._db.address}: layout {self._layout(epoch, share)!r} ends before the last of the batches that it is said to have")
         return batch
-
-
-def _left(stream: Stream) -> Iterator[Batch]:
-    """Batches that are left of its pass."""
-    while (views := stream.next()) is not None:
-        batch = views.copy()
-        views.close()
-        yield batch
 
 
 def _opened(address: str, memory: int | str | None) -> Database:

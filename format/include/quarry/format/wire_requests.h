@@ -84,8 +84,6 @@ struct PartitionedSpec {
   std::string partitioning = "default";
   uint32_t buffer = 0;   // parts that are held at once; 0 = as many as the session's budget has room for
   uint32_t logical = 0;  // logical parts; 0 = as many as there are parts
-  uint32_t worker = 0;   // of so many that divide the parts of each pass among themselves: this one's batches
-  uint32_t workers = 1;
   bool operator==(const PartitionedSpec&) const = default;
 };
 

@@ -10,8 +10,7 @@
 //           all parts are visited evenly. Not in the paper: Walecki's decomposition of a complete graph into
 //           Hamiltonian cycles, one after the other
 //   node    node classification: the parts of the training nodes stay for the epoch (§5.5), or, where they are
-//           too many, Algorithm 7, which reads every part once. Several workers divide the parts at random in each
-//           epoch, and Algorithm 7 runs over each one's own (§6.2), so that all of them together read every part once
+//           too many, Algorithm 7, which reads every part once
 #pragma once
 
 #include <cstdint>
@@ -35,15 +34,10 @@ struct SwapSpec {
   uint32_t logical = 0;  // l, a divisor of p; unused by kBeta
   // k, kNode alone: the training nodes lie in the parts [0, k). Below c they stay for the epoch.
   uint32_t training_parts = 0;
-  // kNode alone: of so many workers, the plan of this one, with parts of its own and none that stay. Plans of one
-  // seed and all workers divide the parts; each worker has parts / workers of them, or one more.
-  uint32_t worker = 0;
-  uint32_t workers = 1;
   uint64_t seed = 0;  // of the epoch
 
   uint32_t group() const { return parts / logical; }            // physical parts in a logical one
   uint32_t logical_buffer() const { return buffer / group(); }  // c_l
-  uint32_t own_parts() const { return parts / workers + (worker < parts % workers ? 1 : 0); }
 };
 
 // The edges from one part to another.
@@ -68,8 +62,7 @@ class SwapPlan {
   const std::vector<SwapStep>& steps() const { return steps_; }
 
   // The step in which a training node is used: a random one of those that hold its part, by the seed and the
-  // node alone, so that nothing per node is kept. REQUIRES: a step holds the part, as is so for all parts of a plan
-  // for one worker.
+  // node alone, so that nothing per node is kept. REQUIRES: a step holds the part.
   uint32_t StepOfNode(uint32_t part, uint64_t node) const;
   // The steps that hold a part, ascending.
   std::span<const uint32_t> StepsOf(uint32_t part) const { return steps_of_[part]; }

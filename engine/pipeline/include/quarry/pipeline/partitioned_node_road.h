@@ -5,7 +5,7 @@
 //            have all training nodes stay, where the buffer has room for one more, and others take turns beside them,
 //            one set a pass; else every part is read once, in an order of its own each pass, and a training node is
 //            used while a random one of the sets is there that have its part. Passes over validation and test nodes
-//            read every part once, too. One of several workers has parts of its own, others each pass.
+//            read every part once, too.
 //   a step   samplers make batches of the step's nodes, of the neighbors that are held alone; the next parts are read
 //            meanwhile. The next step begins when the last batch is given back.
 //
@@ -33,10 +33,6 @@ struct PartitionedNodeRoadOptions {
   // `logical` 0: as many as there are parts, so that one part is swapped at a time, which leaves the buffer more
   // room than the paper's two logical parts.
   PartitionedRoadOptions parts = {.order = PartitionOrder::kNode};
-  // Of so many workers, this one's batches: those of its own parts (policy.h). Training nodes of a pass are then those
-  // of these parts.
-  uint32_t worker = 0;
-  uint32_t workers = 1;
   RoadSpec spec;  // cache_bytes does not count
   unsigned sampler_threads =
       1;  // one step's batches are made by as many, or by fewer where memory has no room
