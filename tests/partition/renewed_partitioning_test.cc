@@ -40,7 +40,7 @@ using testing_util::TinyGraph;
 using testing_util::TypedEdge;
 using testing_util::VectorEdgeReader;
 
-constexpr uint32_t kParts = 5;
+constexpr uint32_t kRenewedParts = 5;
 
 class RenewedPartitioningTest : public testing::Test {
  protected:
@@ -65,7 +65,7 @@ class RenewedPartitioningTest : public testing::Test {
     ASSERT_OK(ImportDatabase(*backend_, path(), std::move(dataset), {}));
     Open();
     ASSERT_OK(BuildPartitioning(*store_, budget_, {.table = "feature"},
-                                RandomAssignment(graph_.nodes, kParts, seed), {}));
+                                RandomAssignment(graph_.nodes, kRenewedParts, seed), {}));
   }
   void Open() {
     store_.reset();
@@ -151,8 +151,8 @@ class RenewedPartitioningTest : public testing::Test {
     std::vector<NodeId> new_ids(graph_.nodes);
     ASSERT_OK(parts->ReadNewIds(0, new_ids));
     std::vector<TypedEdge> edges;
-    for (uint32_t source = 0; source < kParts; ++source) {
-      for (uint32_t destination = 0; destination < kParts; ++destination) {
+    for (uint32_t source = 0; source < kRenewedParts; ++source) {
+      for (uint32_t destination = 0; destination < kRenewedParts; ++destination) {
         const auto bytes = BucketOf(*parts, source, destination);
         ASSERT_TRUE(bytes == BucketOf(*whole, source, destination)) << source << " to " << destination;
         AppendEdges(parts->directory(), source, destination, parts->View(source, destination, bytes), edges);
@@ -166,7 +166,7 @@ class RenewedPartitioningTest : public testing::Test {
 
   // Training reads parts by a buffer: each edge is in a bucket of one of its steps.
   void CheckBuffer(const StoredPartitioning& parts, const std::vector<TypedEdge>& expected) {
-    auto plan = PlanSwaps({.order = PartitionOrder::kBeta, .parts = kParts, .buffer = 2, .seed = 3});
+    auto plan = PlanSwaps({.order = PartitionOrder::kBeta, .parts = kRenewedParts, .buffer = 2, .seed = 3});
     ASSERT_OK(plan);
     const auto buffer = PartitionBuffer::Make(parts, *backend_, budget_, *std::move(plan));
     ASSERT_OK(buffer);
@@ -250,8 +250,8 @@ TEST_F(RenewedPartitioningTest, BucketsThatDidNotChangeStay) {
     expected.emplace(kept->part_of[edge.source], kept->part_of[edge.destination]);
     const auto parts = Opened("default");
     found.clear();
-    for (uint32_t source = 0; source < kParts; ++source) {
-      for (uint32_t destination = 0; destination < kParts; ++destination) {
+    for (uint32_t source = 0; source < kRenewedParts; ++source) {
+      for (uint32_t destination = 0; destination < kRenewedParts; ++destination) {
         if (parts->IsRenewed(source, destination)) found.emplace(source, destination);
       }
     }
