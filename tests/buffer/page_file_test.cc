@@ -171,10 +171,10 @@ TEST_F(PageFileTest, AKeptMapsPagesStayAsLongAsItIsKept) {
   constexpr uint64_t kSeed = 5;
   SCOPED_TRACE(kSeed);
   Rng rng(kSeed);
-  using Values = std::array<uint8_t, 8>;
-  Values current{}, committed{}, kept{};  // 0: never written
+  using PageValues = std::array<uint8_t, 8>;
+  PageValues current{}, committed{}, kept{};  // 0: never written
   uint64_t generation = 0;
-  const auto expect = [&](PageFile& file, const Values& values) {
+  const auto expect = [&](PageFile& file, const PageValues& values) {
     for (PageNumber page = 0; page < values.size(); ++page) {
       if (values[page] == 0) {
         ASSERT_EQ(file.entry(page), PageEntry{}) << page;
@@ -197,7 +197,7 @@ TEST_F(PageFileTest, AKeptMapsPagesStayAsLongAsItIsKept) {
       file().CommitMap(which);
       committed = current;
       if (which != KeptMap::kAsBefore) {
-        kept = which == KeptMap::kThis ? current : Values{};
+        kept = which == KeptMap::kThis ? current : PageValues{};
         pages_.kept = which == KeptMap::kThis ? pages_.committed : PageMapName{};
       }
     } else {
