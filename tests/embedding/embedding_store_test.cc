@@ -177,7 +177,7 @@ TEST_F(EmbeddingStoreTest, ACrashAtAnyPointLeavesExactlyTheLastCheckpoint) {
 // As above, and at some crashes training returns to the checkpoint that it kept.
 TEST_F(EmbeddingStoreTest, TheKeptCheckpointIsThereToReturnToHoweverLongTrainingGoesOn) {
   int returns = 0, files_beside = 0;
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Rng rng(seed);
     TrainedTables tables(seed);
@@ -185,16 +185,16 @@ TEST_F(EmbeddingStoreTest, TheKeptCheckpointIsThereToReturnToHoweverLongTraining
     TrainedTables::LastWrites committed, kept;
     int64_t checkpoint = kNeverWritten, kept_at = kNeverWritten;
     int64_t now = 0;
-    for (int crash = 0; crash < 8; ++crash) {
+    for (int crash = 0; crash < 6; ++crash) {
       Restart(tables);
       EXPECT_THAT(FaultsOf(*store_), IsEmpty());
       tables.ExpectState(*store_, checkpoint, committed);
       if (HasFatalFailure()) return;
       TrainedTables::LastWrites writes = committed;
-      for (uint64_t left = 40 + rng.Below(100); left > 0; --left, ++now) {
+      for (uint64_t left = 20 + rng.Below(60); left > 0; --left, ++now) {
         ASSERT_OK(tables.Train(now));
         tables.Note(now, writes);
-        if (rng.Below(25) != 0) continue;
+        if (rng.Below(12) != 0) continue;
         // A commit that is refused changes nothing of what is kept.
         if (rng.Below(3) == 0) {
           EXPECT_FALSE(tables.Checkpoint(*store_, now, Status(Code::kCancelled, "no"), KeptMap::kThis).ok());
@@ -226,7 +226,7 @@ TEST_F(EmbeddingStoreTest, TheKeptCheckpointIsThereToReturnToHoweverLongTraining
     }
     EXPECT_THAT(FilesIn(path_ + "/embeddings"), IsEmpty());
   }
-  EXPECT_GT(returns, 2);
+  EXPECT_GT(returns, 1);
   EXPECT_GT(files_beside, 5);
 }
 

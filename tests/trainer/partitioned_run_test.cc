@@ -112,12 +112,12 @@ class WholeRun final : public LinkRun {
   EmbeddingTable* relations() override { return relations_.get(); }
   PartitionedRoad* road() override { return road_.get(); }
   std::string scratch_folder() const override { return scratch_folder_; }
-  Status ReturnToCheckpoint(MemoryBudget&, const LinkData&, const LinkTrainOptions&) override {
+  Status ReturnToBest(MemoryBudget&, const LinkData&, const LinkTrainOptions&, uint32_t) override {
     return Status(Code::kUnsupported, "it has no checkpoints");
   }
 
  private:
-  Status Save(const LinkState&) override { return Status::Ok(); }
+  Status Save(const LinkState&, const LinkBest*) override { return Status::Ok(); }
 
   const std::string scratch_folder_;
   WholeTable nodes_;
