@@ -33,7 +33,6 @@ using testing_util::OpenRoad;
 using testing_util::RunEpoch;
 using testing_util::RunPass;
 
-
 constexpr uint64_t kPlaces = 41, kTimes = 23, kNodes = kPlaces * kTimes;
 constexpr uint64_t kDim = 5, kPlaceDim = 3, kTimeDim = 2, kAllDim = kDim + kPlaceDim + kTimeDim;
 
