@@ -6,10 +6,9 @@ has a share of a processor: a CPU quota of a cgroup, or, where none can be made,
 the trainer's computing is all that is left (Armada, Figure 6.4). Beside it stands max(computing alone, core seconds of
 preparation / (workers x quota)), which is what it should be where nothing else limits.
 `cache`: the same with the most workers and feature caches of some sizes at the trainer's host, by Belady's plan and by LRU.
-`accuracy`: batches that are made of a worker's own parts alone (tier_accuracy.py) beside those of the whole graph.
 
-usage: tier_bench.py [curve] [cache] [accuracy] [--nodes N] [--dim N] [--hidden N] [--workers W,..] [--quota CPUS] [--epochs N]
-       [--cache 5%,20%] [--sets SET,..] [--parts P] [--held C] [--accuracy-epochs N]. Without a part: curve and cache.
+usage: tier_bench.py [curve] [cache] [--nodes N] [--dim N] [--hidden N] [--workers W,..] [--quota CPUS] [--epochs N]
+       [--cache 5%,20%]. Without a part: both.
 Exit code 1: an epoch with more workers took a tenth longer than one with fewer, or bytes did not fall by the share of hits.
 """
 
@@ -24,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench import DATA, FOLDER, HERE, QUARRY, ROOT, Runner, interpreters, load, module_build, on_sets, quarry
+from bench import DATA, FOLDER, HERE, QUARRY, ROOT, interpreters, load, module_build, quarry
 
 BATCH = 256
 FANOUTS = [10, 5]
@@ -108,8 +107,8 @@ def cache(tier: Tier, sizes: list[str]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(usage=(__doc__ or "").split("usage: ")[1].split(" Without a part")[0])
-    parser.add_argument("what", nargs="*", metavar="PART", choices=["curve", "cache", "accuracy"])
+    parser = argparse.ArgumentParser(usage=(__doc__ or "").split("usage: ")[1].split(". Without a part")[0])
+    parser.add_argument("what", nargs="*", metavar="PART", choices=["curve", "cache"])
     parser.add_argument("--nodes", default="200k")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--hidden", type=int, default=64)
@@ -117,22 +116,15 @@ def main() -> int:
     parser.add_argument("--quota", type=float, default=0.25)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--cache", default="5%,20%")
-    parser.add_argument("--sets", default="arxiv-2023,amazon-computers")
-    parser.add_argument("--parts", type=int, default=16)
-    parser.add_argument("--held", type=int, default=4)
-    parser.add_argument("--accuracy-epochs", type=int, default=0, help="0: each set's own")
     arguments = parser.parse_args()
     wanted = arguments.what or ["curve", "cache"]
     python, _ = interpreters()
     package = module_build.build(python, ROOT / "build/release/client/libquarry.so.0", FOLDER)
     held = True
-    if "curve" in wanted or "cache" in wanted:
-        tier = Tier(python, package, arguments)
-        print(f"{arguments.nodes} nodes x {arguments.dim}, batches of {BATCH} in groups of 2, fanouts {','.join(map(str, FANOUTS))}, hidden {arguments.hidden}; {load()}")
-        held &= curve(tier) if "curve" in wanted else True
-        held &= cache(tier, arguments.cache.split(",")) if "cache" in wanted else True
-    if "accuracy" in wanted:
-        held &= on_sets(Runner(python, package), "tier_accuracy.py", arguments.sets, arguments.parts, arguments.held, arguments.accuracy_epochs)
+    tier = Tier(python, package, arguments)
+    print(f"{arguments.nodes} nodes x {arguments.dim}, batches of {BATCH} in groups of 2, fanouts {','.join(map(str, FANOUTS))}, hidden {arguments.hidden}; {load()}")
+    held &= curve(tier) if "curve" in wanted else True
+    held &= cache(tier, arguments.cache.split(",")) if "cache" in wanted else True
     return 0 if held else 1
 
 
