@@ -184,8 +184,7 @@ def epochs(pyg: Runner, dgl: Runner | None, options: argparse.Namespace) -> bool
     return held
 
 
-def on_sets(pyg: Runner, script: str, sets: str, *arguments: object) -> bool:
-    """Runs a script over each of the real sets, unpacked; whether all of them held."""
+def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
     shared = Path(os.environ.get("QUARRY_SHARED_DATA", ROOT.parent / "shared/data"))
     if not (shared / "unpack").exists():
         print(f"accuracy: left out, the data sets are not in {shared} (QUARRY_SHARED_DATA names it)")
@@ -196,16 +195,12 @@ def on_sets(pyg: Runner, script: str, sets: str, *arguments: object) -> bool:
     scratch.mkdir(parents=True)
     try:
         held = True
-        for name in sets.split(","):
+        for name in options.sets.split(","):
             subprocess.run([str(shared / "unpack"), name, str(scratch)], check=True, stdout=subprocess.DEVNULL)
-            held &= bool(pyg.run(script, name, scratch / name, *arguments)["held"])
+            held &= bool(pyg.run("accuracy.py", name, scratch / name, options.accuracy_epochs)["held"])
         return held
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def accuracy(pyg: Runner, options: argparse.Namespace) -> bool:
-    return on_sets(pyg, "accuracy.py", options.sets, options.accuracy_epochs)
 
 
 def main() -> int:
