@@ -7,6 +7,7 @@
 
 #include "client/fake_server.h"
 #include "client/store_util.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -180,7 +181,12 @@ TEST_F(LargePutOverAWireTest, PiecesThatWereLostAreToldAndOthersMayFollowThem) {
   EXPECT_THAT(lost, IsStatus(Code::kIoError, HasSubstr("nothing was committed")));
   EXPECT_EQ(put->Commit().status().ToString(), lost.ToString());
   EXPECT_EQ(RowsOfVersion(*store_, 1), 0U);
-  const auto written = store_->Put({.tables = {RowsFrom(0, kNodes, 2)}});
+  // The server may not have heard yet that the first connection is gone, with its pieces.
+  Status written;
+  ASSERT_TRUE(Eventually([&] {
+    written = store_->Put({.tables = {RowsFrom(0, kNodes, 2)}}).status();
+    return written.code() != Code::kBusy;
+  }));
   ASSERT_OK(written);
   EXPECT_EQ(RowsOfVersion(*store_, 2), kNodes);
 }
