@@ -12,19 +12,9 @@
 #include "train_link.h"
 #include "train_node.h"
 #include "train_report.h"
+#include "trained_on.h"
 
 namespace quarry::cli {
-
-// What a model is trained on.
-struct TrainedOn {
-  uint32_t classes = 0;      // or columns of targets
-  uint64_t train_nodes = 0;  // with a label
-  uint64_t valid_nodes = 0;
-  uint64_t test_nodes = 0;
-};
-
-// Refuses what the machine has no memory for before anything is sampled, built or loaded.
-Result<TrainedOn> CheckLabels(const NodeArguments& arguments, Database& database);
 
 // --road and --explain.
 void AddRoadChoice(CLI::App* verb, NodeArguments& arguments, bool& partitioned);

@@ -97,8 +97,7 @@ struct LayoutRecord {
   uint64_t total_bytes() const;  // of all its files
 };
 
-// One embedding table: a page file, and the page map of its last checkpoint. That of an earlier one may be kept,
-// to which a training can return: the best epoch's.
+// One embedding table: a page file, and its last checkpoint's page map. An earlier one's, the best epoch's, may be kept.
 struct EmbeddingRecord {
   std::string name;
   std::string file;  // "embeddings/NAME-1.qet", relative to the database
@@ -141,8 +140,7 @@ struct TrainingRecord {
 // disposable, as layouts are (invariant 7).
 struct PartitioningRecord {
   std::string name;
-  std::string
-      directory;  // "partitions/NAME-1", relative to the database; holds parts.qpp, and maybe buckets.qpp
+  std::string directory;  // "partitions/NAME-1" in the database: parts.qpp, and maybe buckets.qpp
   uint64_t generation = 1;
   uint64_t parts_generation = 0;  // of parts.qpp, where it is an earlier one's; 0: generation
   uint64_t buckets_bytes = 0;     // of buckets.qpp: the buckets whose edges changed since; 0: there is none
