@@ -124,8 +124,8 @@ constexpr const char* kFooter = R"(SOURCE is one of
              features.npy [N, D] (or .npz, .csv, or features_indptr/_indices/_data.npy), labels.npy [N],
              targets.npy [N, K], train_idx.npy, valid_idx.npy, test_idx.npy, edge_weights.npy [E], metadata.yaml; all but the
              edges may be absent
-  a folder   with times: features.npy is [T, P, D] of P places at T times (or [T P, D] and num_times in metadata.yaml), edges
-             are between places, and place_features.npy [P, D] and time_features.npy [T, D] are joined to the features
+  a folder   with times: num_times in metadata.yaml, features.npy [T, P, D] (or [T P, D]) of P places at T times, edges
+             between places; place_features.npy [P, D] and time_features.npy [T, D] are joined to the features
   a folder   with types: a folder with the files above for each type of nodes, and SOURCE__RELATION__DESTINATION/ with
              edges.npy for each type of edges
   a folder   OGB's node-property and link-property sets: raw/*.csv.gz or raw/data.npz, split/*/; with types, too

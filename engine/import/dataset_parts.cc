@@ -244,7 +244,9 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   if (IsArrayArchive(path)) return OpenArchiveRows(opened, path, stated || !SharedWithEdges(parts, path));
   if (!IsArrayFile(parts, path)) return OpenTextRows(path, opened.nodes.value().value_or(0));
   QUARRY_TRY(NpyArray rows, OpenRowFile(opened, path));
-  if (rows.dims() == 3 && rows.extent(0) > 0) {  // [times, places, columns]: rows of nodes, time after time
+  const bool has_times =
+      opened.times.value().has_value() || !parts.place_features.empty() || !parts.time_features.empty();
+  if (has_times && rows.dims() == 3 && rows.extent(0) > 0) {  // [times, places, columns]
     QUARRY_RETURN_IF_ERROR(opened.times.Add(rows.extent(0), path, "times in its shape"));
     rows.header.shape = {rows.extent(0) * rows.extent(1), rows.extent(2)};
   }

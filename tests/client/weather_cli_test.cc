@@ -43,9 +43,8 @@ class WeatherCliTest : public CliDatabaseTest {
     MakeDatabase("weather_cli_test",
                  "--nodes 500 --degree 4 --dim 8 --classes 3 --train-share 20% --valid-share 10% "
                  "--test-share 10% --seed 7");
-    const std::string size = FullSize() ? "--weather 36x72 --hours 2000 --levels 13"
-                                        : "--weather 10x20 --hours 260 --levels 1 --valid-share 10% "
-                                          "--test-share 10%";
+    const std::string size =
+        FullSize() ? "--weather 36x72 --hours 2000 --levels 13" : "--weather 10x20 --hours 260 --levels 1";
     made_ = RunJson("generate sky " + size + " --seed 5 --json");
     imported_ = RunJson("import sky.db sky --json");
     // Without edges a model of a graph is one of its rows: a multi-layer perceptron.
@@ -177,7 +176,7 @@ TEST_F(WeatherCliTest, WhatCannotBeIsRefusedByName) {
   const std::string train = "train sky.db --task regress --fanout 4 --layers 1 --memory 128MiB ";
   EXPECT_THAT(refused(train + "--target feature@+100000", 1), HasSubstr("has no target"));
   EXPECT_THAT(refused("partition build sky.db --method random --parts 4", 1), HasSubstr("sky.db"));
-  EXPECT_THAT(refused("sql sky.db \"SELECT * FROM edges LIMIT 1\"", 1), HasSubstr("the same at each of"));
+  EXPECT_THAT(refused("sql sky.db SELECT/**/count(*)/**/FROM/**/edges", 1), HasSubstr("the same at each of"));
   EXPECT_THAT(refused("export sky.db out", 1), HasSubstr("the same at each of"));
   EXPECT_THAT(refused(train + "--model gcn --gcn-norm both --target feature@+6", 1),
               HasSubstr("the same at each of"));
