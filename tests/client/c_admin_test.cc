@@ -115,8 +115,12 @@ TEST_P(CAdminTest, BuildsALayoutTrainsFromItAndDropsIt) {
   EXPECT_EQ(quarry_open_planned(store_, "plan", &with_ids, nullptr, &stream), QUARRY_UNSUPPORTED);
   spec.progress = EndAtOnce;
   EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_CANCELLED);
-  spec = {.size = sizeof(spec), .live = &with_ids};
-  EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_UNSUPPORTED);
+  spec = {.size = sizeof(spec), .name = "told", .live = &with_ids};
+  ASSERT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_open_planned(store_, "told", &with_ids, nullptr, &stream), QUARRY_OK)
+      << quarry_last_error();
+  quarry_stream_free(stream);
+  ASSERT_EQ(quarry_drop_layout(store_, "told"), QUARRY_OK) << quarry_last_error();
   spec = {.size = sizeof(spec), .policy = "best"};
   EXPECT_EQ(quarry_build_layout(store_, &spec, nullptr), QUARRY_INVALID_ARGUMENT);
   EXPECT_THAT(quarry_last_error(), HasSubstr("best"));

@@ -582,7 +582,7 @@ std::vector<std::string> Refusals(client::Store& store) {
       store.Sample({.seeds = {1}, .fanouts = {2}, .direction = Direction::kOut}).status(),
       store.Sample({.seeds = {1}, .fanouts = {2}, .direction = Direction::kBoth, .edge_ids = true}).status(),
       store.OpenStream({.road = wire::LiveSpec{.direction = Direction::kOut, .edge_ids = true}}).status(),
-      store.OpenStream({.road = wire::SuperbatchSpec{.live = {.edge_ids = true}}}).status(),
+      store.OpenStream({.road = wire::SuperbatchSpec{.live = {.feature_table = "nothing"}}}).status(),
       store.OpenStream({.road = wire::LiveSpec{.feature_table = "nothing"}}).status(),
       store.OpenStream({.road = wire::LiveSpec{.fanouts = {}}}).status(),
       store.OpenStream({.road = wire::PlannedSpec{.layout = "nothing"}}).status(),
