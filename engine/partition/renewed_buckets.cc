@@ -83,7 +83,7 @@ class Renewal {
   PartitioningPlace place_;
   uint64_t buckets_bytes_ = 0;  // of buckets.qpp
 
-  // Of the lists of in-neighbors that changed:
+  // The lists of in-neighbors that changed, with what they take.
   MemoryBudget::Reservation lists_reservation_, edges_reservation_;
   std::unique_ptr<Topology> opened_;
   std::vector<NodeId> lists_;  // ascending: old ids, and new ones once their edges are known

@@ -70,7 +70,7 @@ class WeatherCliTest : public CliDatabaseTest {
       " --task regress --target feature@+6 --dropout 0 --seed 3 --ordered --torch-threads 1 --json "
       "--overwrite ";
   static constexpr const char* kSmall = "--batch-size 200 --lr 0.01 --hidden 64 --memory 128MiB";
-  static constexpr const char* kFull = "--batch-size 1024 --lr 0.003 --hidden 192 --memory 1GiB";
+  static constexpr const char* kFull = "--batch-size 1024 --lr 0.003 --hidden 192 --memory 2GiB";
   static constexpr const char* kForecast = "sky.db --model rgcn --layers 1 --fanout 4 --epochs 6 ";
   static inline json made_, imported_;
 };

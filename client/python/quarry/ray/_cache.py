@@ -126,7 +126,7 @@ class HostCache:
         self._capacity = capacity
         self._rows = np.zeros((capacity, dim), np.float32)
         self._free: npt.NDArray[np.int64] = np.arange(capacity, dtype=np.int64)  # slots
-        # Of the rows that are here, by ascending id.
+        # The rows that are here, by ascending id, and where each lies.
         self._ids: _IDS = np.empty(0, np.uint32)
         self._slots: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._used: npt.NDArray[np.int64] = np.empty(0, np.int64)  # the group that used it last

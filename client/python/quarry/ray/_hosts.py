@@ -29,7 +29,7 @@ class _Book:
         self.in_vain = 0  # of these, since one completed something
         self.made: dict[int, tuple[int, int, Stamp | None, Any]] = {}  # by number: token, attempt, and the group to be completed
         self.voids: list[Stamp] = []  # of groups that do not come
-        # Of a plan: the pieces that are to come, in their order; which of them comes next; what is decided for each.
+        # A plan's state: the pieces that are to come, in their order; which of them comes next; what is decided for each.
         self.numbers: list[int] = []
         self.positions: dict[int, int] = {}
         self.next = 0

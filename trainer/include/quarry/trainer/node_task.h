@@ -48,8 +48,8 @@ class TargetRows {
   // Fills `rows` ([nodes, dim]) with those of `nodes`, in their order. kInvalidArgument for a node that has none; errors of
   // the store.
   virtual Status Read(std::span<const NodeId> nodes, std::span<float> rows) = 0;
-  // Of targets that are later rows of a table: its rows of the nodes themselves, which are what persistence predicts. False,
-  // and nothing is filled, where targets are not. Errors of Read.
+  // Where targets are later rows of a table, reads its rows of the nodes themselves, which are what persistence predicts. False,
+  // and nothing is filled, where they are not. Errors of Read.
   virtual Result<bool> ReadPresent(std::span<const NodeId> /*nodes*/, std::span<float> /*rows*/) {
     return false;
   }
@@ -66,7 +66,7 @@ struct Evaluation {
   // For regression, over all targets, in the table's units.
   std::optional<double> rmse, mae;
   std::vector<double> column_rmse;  // the RMSE of each column of the targets; NaN of one that no node has
-  // Of test nodes whose targets are later rows: the RMSE of taking the present ones for them.
+  // Where test nodes' targets are later rows, the RMSE of taking the present ones for them.
   std::optional<double> persistence_rmse;
   std::optional<double> micro_f1;  // of several labels, each told from a probability of a half on
 
