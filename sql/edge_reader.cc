@@ -83,8 +83,10 @@ Result<std::unique_ptr<EdgeReader>> EdgeReader::Make(Session& session, Adjacency
   // A batch may begin and end within a page, and its last list may be as long as all of them.
   const uint64_t bytes = (kBatchPagesMax + kBatchEdgesMax * sizeof(NodeId) / kPageBytes + 2) * kPageBytes;
   const int sections = 1 + (reader->has_relations_ ? 1 : 0) + (reader->has_weights_ ? 1 : 0);
-  QUARRY_TRY(reader->reservation_,
-             session.budget().Reserve(static_cast<uint64_t>(sections) * bytes, "reading edges"));
+  const uint64_t edited_bytes = reader->neighbors_.edited != nullptr ? EdgeColumnReader::kMemoryBytes : 0;
+  QUARRY_TRY(
+      reader->reservation_,
+      session.budget().Reserve(static_cast<uint64_t>(sections) * (bytes + edited_bytes), "reading edges"));
   return reader;
 }
 

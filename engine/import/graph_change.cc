@@ -14,6 +14,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
 #include "quarry/import/external_sort.h"
+#include "quarry/storage/edge_columns.h"
 #include "quarry/storage/growth.h"
 #include "quarry/storage/times.h"
 #include "quarry/storage/topology_compaction.h"
@@ -24,7 +25,7 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kReadersBytes = 2 * kMiB;
+constexpr uint64_t kReadersBytes = 3 * EdgeColumnReader::kMemoryBytes;  // of each column
 constexpr std::string_view kTypedTopology = "graph";  // whose relations are the manifest's types of edges
 
 Status NoSuchNode(std::string_view place, uint64_t node, uint64_t node_count) {

@@ -27,7 +27,7 @@ namespace quarry {
 namespace {
 
 constexpr uint64_t kBucketsWriterBytes = 4 * kMiB;
-constexpr uint64_t kReadersBytes = 2 * kMiB;
+constexpr uint64_t kReadersBytes = 2 * EdgeColumnReader::kMemoryBytes;  // of each column
 constexpr uint64_t kMergedShare = 4;  // as few as one in so many edges are in lists that changed
 
 // An edge of a list that changed, in the order of buckets.

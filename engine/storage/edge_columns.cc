@@ -12,7 +12,7 @@
 namespace quarry {
 namespace {
 
-constexpr uint64_t kPagesAheadMax = 64;
+constexpr uint64_t kPagesAheadMax = EdgeColumnReader::kPieceBytes / kPageBytes;
 
 uint64_t ValueBytes(const Topology& topology, EdgeColumn column) {
   return column == EdgeColumn::kRelations ? RelationIdBytes(topology.relation_count()) : sizeof(uint32_t);
@@ -158,20 +158,75 @@ Result<std::unique_ptr<EdgeColumnReader>> EdgeColumnReader::Make(IoBackend& back
 
 Status EdgeColumnReader::Load(uint64_t first_page, uint64_t page_count) {
   const uint64_t pages_end = CeilDiv(column_.bytes(), kPageBytes);
-  // A window that follows the one before it closely is read further.
-  const bool follows = window_pages_ > 0 && first_page <= window_page_ + window_pages_ + 2;
+  // A window that follows the one before it closely is read further. What is skipped is no more than is read ahead.
+  const bool follows = !window_.empty() && first_page >= window_page_ &&
+                       first_page <= window_page_ + window_pages() + std::max<uint64_t>(2, pages_ahead_);
   pages_ahead_ = follows ? std::min(2 * pages_ahead_, kPagesAheadMax) : 1;
-  const uint64_t pages = std::min(std::max(page_count, pages_ahead_), pages_end - first_page);
-  if (window_.size() < pages * kPageBytes) {
-    QUARRY_TRY(window_, IoBuffer::Allocate(pages * kPageBytes));
+  if (!follows) scanner_.reset();
+  if (scanner_ == nullptr && pages_ahead_ == kPagesAheadMax && first_page + kPagesAheadMax < pages_end) {
+    const uint64_t from = std::max(first_page, window_page_ + window_pages());
+    QUARRY_TRY(scanner_, FileScanner::Make(backend_, topology_.file(), column_.offset() + from * kPageBytes,
+                                           (pages_end - from) * kPageBytes, kPieceBytes));
+    scanned_page_ = from;
   }
-  window_pages_ = 0;
-  const std::span<std::byte> bytes = window_.span().first(pages * kPageBytes);
+  if (scanner_ != nullptr) return LoadAhead(first_page, page_count);
+  return LoadAlone(first_page, std::min(std::max(page_count, pages_ahead_), pages_end - first_page));
+}
+
+Status EdgeColumnReader::LoadAlone(uint64_t first_page, uint64_t pages) {
+  window_ = {};
+  if (room_.size() < pages * kPageBytes) {
+    QUARRY_TRY(room_, IoBuffer::Allocate(pages * kPageBytes));
+  }
+  const std::span<std::byte> bytes = room_.span().first(pages * kPageBytes);
   QUARRY_RETURN_IF_ERROR(
       backend_.ReadAt(topology_.file(), column_.offset() + first_page * kPageBytes, bytes));
   QUARRY_RETURN_IF_ERROR(column_.VerifyPages(first_page, bytes));
+  window_ = bytes;
   window_page_ = first_page;
-  window_pages_ = pages;
+  return Status::Ok();
+}
+
+// Pages behind those that are kept, the first bytes of room_.
+Status EdgeColumnReader::Keep(std::span<const std::byte> pages, uint64_t kept_bytes) {
+  const uint64_t bytes = kept_bytes + pages.size();
+  if (room_.size() < bytes) {
+    QUARRY_TRY(IoBuffer larger, IoBuffer::Allocate(std::max(bytes, 2 * kPieceBytes)));
+    std::memcpy(larger.data(), room_.data(), kept_bytes);
+    if (!pages.empty()) std::memcpy(larger.data() + kept_bytes, pages.data(), pages.size());
+    room_ = std::move(larger);
+  } else if (!pages.empty()) {
+    std::memmove(room_.data() + kept_bytes, pages.data(), pages.size());
+  }
+  return Status::Ok();
+}
+
+// A list that lies across pieces is put together in room_; the others are read where the scanner has them.
+Status EdgeColumnReader::LoadAhead(uint64_t first_page, uint64_t page_count) {
+  uint64_t kept = 0;  // pages from first_page on, in room_
+  if (first_page >= window_page_ && first_page < window_page_ + window_pages()) {
+    const std::span<const std::byte> rest = window_.subspan((first_page - window_page_) * kPageBytes);
+    QUARRY_RETURN_IF_ERROR(Keep(rest, 0));
+    kept = rest.size() / kPageBytes;
+  }
+  window_ = {};
+  while (kept < page_count) {
+    QUARRY_TRY(std::span<const std::byte> piece, scanner_->Next());
+    assert(!piece.empty());
+    const uint64_t begin = std::exchange(scanned_page_, scanned_page_ + piece.size() / kPageBytes);
+    if (scanned_page_ <= first_page) continue;
+    QUARRY_RETURN_IF_ERROR(column_.VerifyPages(begin, piece));
+    if (kept == 0 && first_page + page_count <= scanned_page_) {
+      window_ = piece;
+      window_page_ = begin;
+      return Status::Ok();
+    }
+    const uint64_t skipped = begin < first_page ? first_page - begin : 0;
+    QUARRY_RETURN_IF_ERROR(Keep(piece.subspan(skipped * kPageBytes), kept * kPageBytes));
+    kept = scanned_page_ - first_page;
+  }
+  window_ = room_.span().first(kept * kPageBytes);
+  window_page_ = first_page;
   return Status::Ok();
 }
 
@@ -185,13 +240,13 @@ Result<std::span<const uint32_t>> EdgeColumnReader::Read(uint64_t first, uint64_
   if (base_first < base_end) {
     const uint64_t per_page = column_.values_per_page();
     const uint64_t first_page = base_first / per_page, end_page = CeilDiv(base_end, per_page);
-    if (first_page < window_page_ || end_page > window_page_ + window_pages_) {
+    if (first_page < window_page_ || end_page > window_page_ + window_pages()) {
       QUARRY_RETURN_IF_ERROR(Load(first_page, end_page - first_page));
     }
     const uint64_t width = column_.value_bytes();
     QUARRY_TRY(base, column_.Values(base_first,
-                                    window_.span().subspan((base_first - window_page_ * per_page) * width,
-                                                           (base_end - base_first) * width),
+                                    window_.subspan((base_first - window_page_ * per_page) * width,
+                                                    (base_end - base_first) * width),
                                     widened_));
   }
   if (edits.empty()) return base;

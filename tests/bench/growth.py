@@ -1,12 +1,14 @@
 """What growing costs: commits of nodes and edges onto a graph, what epochs take meanwhile, and what compaction takes.
 
-  alone        seconds of an epoch (sampled batches with their rows, no model) of the untouched database
-  by runs      the same with 1 to 8 runs over the graph's file: what reading through them costs
+  by runs      seconds of an epoch (sampled batches with their rows, no model) with 1 to 8 runs over the graph's file, in turns
+               with one of the untouched database (a checkpoint of it), since a disk's rates change within minutes
+  alone        commits with nothing beside them: durable edges/s; beside reading and syncing as many bytes as one has read and
+               written, at the disk's own rates. Lists that change are read, since edges have places in them
   beside       commits, one after the other, beside a reader that opens each epoch on the newest graph: durable edges/s and
                the seconds of an epoch; bytes written per added edge. Limits: commits/s that the disk syncs of as many bytes as one
                has written, and of the edges' ends and the rows alone, times edges
   compaction   seconds and bytes, of the graph and of tables; beside reading what there was and writing what there is, at the
-               disk's own rates; then an epoch of the new files
+               disk's own rates; then an epoch of the new files, in turns again
   prices       what `quarry layout explain` predicts of runs and of mending a layout, beside what these take: so the constants of
                engine/storage/runs_price.cc and engine/layout/mend_price.cc are held against this machine
   parts        seconds and bytes of renewing a partitioning that edges came to, by the lists that changed and by sorting all edges,
@@ -39,10 +41,14 @@ DIM, BATCH, FANOUTS = 128, 1024, [10, 5]
 EDGE_BYTES = 8  # its ends
 
 
-def written() -> int:
-    """Bytes that this process has had written to disks."""
+def moved(which: str) -> int:
+    """Bytes that this process has had read from disks ("read") or written to them ("write")."""
     with open("/proc/self/io") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("write_bytes"))
+        return next(int(line.split()[1]) for line in file if line.startswith(f"{which}_bytes"))
+
+
+def written() -> int:
+    return moved("write")
 
 
 def disk_commits(folder: Path, bytes_each: int, count: int = 40) -> float:
@@ -82,17 +88,28 @@ def data_files(path: Path) -> list[Path]:
     return [file for folder in ("features", "topology") for file in (path / folder).iterdir() if file.suffix in (".qft", ".qtp", ".qtr")]
 
 
-def epoch(db) -> float:
-    """Opens a stream on the newest graph and runs an epoch of the training nodes."""
-    with db.stream(FANOUTS, batch_size=BATCH) as stream:
-        start = time.perf_counter()
-        for batch in stream.epoch("train"):
-            batch.x() if callable(batch.x) else batch.x
-        return time.perf_counter() - start
+class Epochs:
+    """Epochs of the nodes that the untouched graph trains on: added ones would make them longer by their number."""
 
+    def __init__(self, still) -> None:
+        self.still, self.seeds = still, still.split("train")
 
-def epochs(db, count: int = 3) -> float:
-    return statistics.median(epoch(db) for _ in range(count))
+    def of(self, db) -> float:
+        """Seconds of one, of a stream that is opened on the newest graph."""
+        with db.stream(FANOUTS, batch_size=BATCH) as stream:
+            start = time.perf_counter()
+            for batch in stream.epoch(self.seeds):
+                batch.x() if callable(batch.x) else batch.x
+            return time.perf_counter() - start
+
+    def median(self, db, count: int = 3) -> float:
+        return statistics.median(self.of(db) for _ in range(count))
+
+    def in_turns(self, db, count: int = 3) -> dict:
+        """Seconds of an epoch of it and of the untouched one, and how many times as long it takes."""
+        seconds, untouched = zip(*((self.of(db), self.of(self.still)) for _ in range(count)))
+        ratio = statistics.median(a / b for a, b in zip(seconds, untouched))
+        return {"seconds": statistics.median(seconds), "untouched_seconds": statistics.median(untouched), "times": ratio}
 
 
 class Writer:
@@ -111,7 +128,7 @@ class Writer:
         self.added += self.edges
 
 
-def beside(db, writer: Writer, commits: int) -> tuple[float, list[float]]:
+def beside(db, writer: Writer, epochs: Epochs, commits: int) -> tuple[float, list[float]]:
     """Seconds of so many commits, and of the epochs that ran meanwhile."""
     done = threading.Event()
     failures: list[BaseException] = []
@@ -132,28 +149,50 @@ def beside(db, writer: Writer, commits: int) -> tuple[float, list[float]]:
     thread.start()
     seconds = []
     while not done.is_set():
-        seconds.append(epoch(db))
+        seconds.append(epochs.of(db))
     thread.join()
     if failures:
         raise failures[0]
     return took[0], seconds
 
 
+def alone(db, writer: Writer, folder: Path, files: list[Path], commits: int = 5) -> dict:
+    """Commits with nothing beside them, and what the disk takes to read and sync as many bytes."""
+    read, before, seconds = moved("read"), written(), []
+    for _ in range(commits):
+        start = time.perf_counter()
+        writer.commit()
+        seconds.append(time.perf_counter() - start)
+    read_bytes, written_bytes = (moved("read") - read) / commits, (written() - before) / commits
+    limit = read_bytes / read_rate(files) + 1 / disk_commits(folder, int(written_bytes))
+    commit = statistics.median(seconds)
+    return {
+        "commit_seconds": commit,
+        "edges_per_second": writer.edges / commit,
+        "read_bytes": read_bytes,
+        "written_bytes": written_bytes,
+        "limit_seconds": limit,
+    }
+
+
 def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
     import numpy
     import quarry
 
-    with quarry.open(path, memory="2GiB") as db:
-        told = {"nodes": db.num_nodes, "edges": db.num_edges, "epoch_alone_seconds": epochs(db), "epoch_seconds_by_runs": {}}
+    command("checkpoint", path, folder / "untouched.db")
+    with quarry.open(path, memory="2GiB") as db, quarry.open(folder / "untouched.db", memory="2GiB") as still:
+        epochs = Epochs(still)
+        told = {"nodes": db.num_nodes, "edges": db.num_edges, "epoch_alone_seconds": epochs.median(still), "epoch_by_runs": {}}
         writer = Writer(db, numpy, arguments.new_nodes, arguments.edges)
         while True:
             writer.commit()
             runs = int(db.sql("SELECT count(*) FROM runs").fetchone()[0])
-            if runs in told["epoch_seconds_by_runs"]:
+            if runs in told["epoch_by_runs"]:
                 break  # they were merged
-            told["epoch_seconds_by_runs"][runs] = epochs(db)
+            told["epoch_by_runs"][runs] = epochs.in_turns(db)
+        told["alone"] = alone(db, writer, folder, data_files(path))
         before, edges_before = written(), writer.added
-        seconds, beside_seconds = beside(db, writer, arguments.commits)
+        seconds, beside_seconds = beside(db, writer, epochs, arguments.commits)
         added = writer.added - edges_before
         bytes_written = written() - before
         told |= {
@@ -167,6 +206,7 @@ def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
             "bytes_per_added_edge": bytes_written / added,
             "epoch_beside_seconds": statistics.median(beside_seconds) if beside_seconds else None,
             "epochs_beside": len(beside_seconds),
+            "epoch_still_seconds": epochs.median(still),
         }
         files = data_files(path)
         told["compaction_reads_bytes"] = sum(file.stat().st_size for file in files)
@@ -181,7 +221,7 @@ def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
         rate = disk_rate(folder, told["compaction_bytes"])
         told["compaction_disk_seconds"] = told["compaction_bytes"] / rate
         told["compaction_limit_seconds"] = told["compaction_disk_seconds"] + told["compaction_read_seconds"]
-        told["epoch_compacted_seconds"] = epochs(db)
+        told["epoch_compacted"] = epochs.in_turns(db)
         return told
 
 
@@ -199,32 +239,34 @@ def prices(path: Path, folder: Path, edges: int) -> dict:
 
     rng = numpy.random.default_rng(11)
     command("compact", path)
-    with quarry.open(path, memory="2GiB") as db:
-        nodes, alone = db.num_nodes, epochs(db)
+    shutil.rmtree(folder / "untouched.db", ignore_errors=True)
+    command("checkpoint", path, folder / "untouched.db")
     command("layout", "build", path, "prices", "--fanout", ",".join(map(str, FANOUTS)), "--batch-size", BATCH, "--cache", "10%")
     rows = []
-    for count in (1, 20, edges, edges):
-        numpy.save(folder / "new_edges.npy", rng.integers(0, nodes, (2, count)))
-        command("add", path, "--edges", folder / "new_edges.npy")
-        with quarry.open(path, memory="2GiB") as db:
-            seconds = epochs(db)
-        graph = command("layout", "explain", path, "prices")["graph"]
-        rebuilt = command("layout", "rebuild", path, "prices")["rebuild"]
-        built = command("layout", "rebuild", path, "prices", "--full")["rebuild"]
-        rows.append(
-            {
-                "edges": count,
-                "runs": graph["runs"],
-                "slowdown_predicted": graph["loaded_slowdown"],
-                "slowdown_measured": seconds / alone,
-                "batches_changed": rebuilt["batches_changed"],
-                "path": rebuilt["path"],
-                "mend_seconds_predicted": graph["mend_seconds"],
-                "mend_seconds_measured": rebuilt["seconds"] - rebuilt["find_seconds"] if rebuilt["path"] == "mend" else None,
-                "build_seconds_predicted": graph["anew_seconds"],
-                "build_seconds_measured": built["seconds"],
-            }
-        )
+    with quarry.open(folder / "untouched.db", memory="2GiB") as still:
+        epochs, nodes = Epochs(still), still.num_nodes
+        for count in (1, 20, edges, edges):
+            numpy.save(folder / "new_edges.npy", rng.integers(0, nodes, (2, count)))
+            command("add", path, "--edges", folder / "new_edges.npy")
+            with quarry.open(path, memory="2GiB") as db:
+                slowdown = epochs.in_turns(db)["times"]
+            graph = command("layout", "explain", path, "prices")["graph"]
+            rebuilt = command("layout", "rebuild", path, "prices")["rebuild"]
+            built = command("layout", "rebuild", path, "prices", "--full")["rebuild"]
+            rows.append(
+                {
+                    "edges": count,
+                    "runs": graph["runs"],
+                    "slowdown_predicted": graph["loaded_slowdown"],
+                    "slowdown_measured": slowdown,
+                    "batches_changed": rebuilt["batches_changed"],
+                    "path": rebuilt["path"],
+                    "mend_seconds_predicted": graph["mend_seconds"],
+                    "mend_seconds_measured": rebuilt["seconds"] - rebuilt["find_seconds"] if rebuilt["path"] == "mend" else None,
+                    "build_seconds_predicted": graph["anew_seconds"],
+                    "build_seconds_measured": built["seconds"],
+                }
+            )
     command("drop", path, "layout", "prices", "--yes")
     return {"prices": rows}
 
@@ -267,22 +309,26 @@ def show_prices(told: dict) -> None:
 
 
 def show(told: dict) -> None:
-    alone = told["epoch_alone_seconds"]
-    print(f"epoch of the untouched graph ({told['nodes']} nodes, {told['edges']} edges): {alone:.3f} s")
-    for runs, seconds in told["epoch_seconds_by_runs"].items():
-        print(f"  {runs} runs over it: {seconds:.3f} s, {seconds / alone:.2f} times")
+    print(f"epoch of the untouched graph ({told['nodes']} nodes, {told['edges']} edges): {told['epoch_alone_seconds']:.3f} s")
+    for runs, turns in told["epoch_by_runs"].items():
+        print(f"  {runs} runs over it: {turns['seconds']:.3f} s, {turns['times']:.2f} times the {turns['untouched_seconds']:.3f} s without")
+    one = told["alone"]
+    print(f"nothing beside it, a commit takes {one['commit_seconds']:.3f} s: {one['edges_per_second']:.0f} durable edges/s")
+    print(f"  limit, reading {one['read_bytes'] / 1e6:.1f} MB and a sync of {one['written_bytes'] / 1e6:.1f}: {one['limit_seconds']:.3f} s; that is {one['limit_seconds'] / one['commit_seconds']:.2f} of the time")
     print(f"beside a reader: {told['durable_edges_per_second']:.0f} durable edges/s; {told['commits_per_second']:.1f} commits/s, the disk syncs {told['disk_commits_per_second']:.1f} of as many bytes")
     for limit, what in (("written", "as many bytes"), ("given", "the ends of the edges and the new rows alone")):
         rate = told[f"{limit}_edges_limit_per_second"]
         print(f"  limit, a sync of {what} a commit: {rate:.0f} edges/s; that is {told['durable_edges_per_second'] / rate:.3f} of it")
     if told["epoch_beside_seconds"] is not None:
-        print(f"  an epoch beside them: {told['epoch_beside_seconds']:.3f} s, {told['epoch_beside_seconds'] / alone:.2f} times, of {told['epochs_beside']}")
+        still = told["epoch_still_seconds"]
+        print(f"  an epoch beside them: {told['epoch_beside_seconds']:.3f} s, {told['epoch_beside_seconds'] / still:.2f} times the {still:.3f} s of the untouched graph behind them, of {told['epochs_beside']}")
     print(f"  {told['bytes_per_added_edge']:.0f} bytes written per added edge, rows of new nodes and merges of runs included")
     print(f"compaction: {told['compaction_bytes'] / 1e6:.1f} MB of files in {told['compaction_seconds']:.2f} s, {told['compaction_bytes_written'] / 1e6:.1f} MB written")
     print(f"  limit, reading {told['compaction_reads_bytes'] / 1e6:.1f} MB and writing these: {told['compaction_limit_seconds']:.2f} s; that is {told['compaction_limit_seconds'] / max(told['compaction_seconds'], 1e-9):.2f} of the time")
     if told["graph_compaction"]:
         print(f"  of these the graph: {told['graph_compaction']['bytes'] / 1e6:.1f} MB in {told['graph_compaction']['seconds']:.2f} s")
-    print(f"  an epoch afterwards: {told['epoch_compacted_seconds']:.3f} s, {told['epoch_compacted_seconds'] / alone:.2f} times")
+    after = told["epoch_compacted"]
+    print(f"  an epoch afterwards: {after['seconds']:.3f} s, {after['times']:.2f} times the {after['untouched_seconds']:.3f} s of the untouched graph")
 
 
 def main() -> int:

@@ -89,10 +89,14 @@ class EdgeColumnScanner {
   uint64_t left_ = 0;  // values that have not been delivered
 };
 
-// Values at ascending positions: short lists here and there take a page or two each. One thread; the topology
-// outlives it.
+// Values at ascending positions: short lists here and there take a page or two each. Lists that follow each other closely
+// are read ahead by a scanner of what is left of the column: one read at a time would wait for each, and beside somebody
+// who keeps the device busy it would wait for nearly all the time. One thread; the topology outlives it.
 class EdgeColumnReader {
  public:
+  static constexpr uint64_t kPieceBytes = 256 << 10;
+  // What one holds, but for lists that are longer than a piece.
+  static constexpr uint64_t kMemoryBytes = (FileScanner::kDepth + 1) * kPieceBytes;
   static Result<std::unique_ptr<EdgeColumnReader>> Make(IoBackend& backend, const Topology& topology,
                                                         Adjacency side, EdgeColumn column);
   // The values at [first, end), which is in range. Valid until the next call.
@@ -101,14 +105,21 @@ class EdgeColumnReader {
  private:
   EdgeColumnReader(IoBackend& backend, const Topology& topology, BaseColumn column)
       : backend_(backend), topology_(topology), column_(std::move(column)) {}
+  uint64_t window_pages() const { return window_.size() / kPageBytes; }
   Status Load(uint64_t first_page, uint64_t page_count);
+  Status LoadAlone(uint64_t first_page, uint64_t pages);
+  Status LoadAhead(uint64_t first_page, uint64_t page_count);
+  Status Keep(std::span<const std::byte> pages, uint64_t kept_bytes);
 
   IoBackend& backend_;
   const Topology& topology_;
   BaseColumn column_;
-  IoBuffer window_;
-  uint64_t window_page_ = 0, window_pages_ = 0;
-  uint64_t pages_ahead_ = 1;  // doubles while windows follow each other
+  IoBuffer room_;                      // of windows that are no piece of the scanner's
+  std::span<const std::byte> window_;  // whole pages, in room_ or a piece; empty: none
+  uint64_t window_page_ = 0;
+  uint64_t pages_ahead_ = 1;              // doubles while windows follow each other
+  std::unique_ptr<FileScanner> scanner_;  // null: windows do not follow each other
+  uint64_t scanned_page_ = 0;             // that begins its next piece
   std::vector<uint32_t> values_, widened_;
 };
 
