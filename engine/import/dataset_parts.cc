@@ -278,12 +278,13 @@ Result<std::unique_ptr<RowReader>> OpenTargetRows(Opened& opened) {
 Result<std::unique_ptr<RowReader>> OpenColumns(const Opened& opened, const std::string& path, uint64_t rows,
                                                std::string_view what) {
   if (path.empty()) return std::unique_ptr<RowReader>();
-  if (!opened.times.value().has_value()) {
-    return MakeStatus(
-        Code::kInvalidArgument,
-        "{}: columns of {} are of a graph at several times, and nothing says how many there are: "
-        "state them with --times, or as num_times in metadata.yaml",
-        path, what);
+  if (opened.dataset.times == 1) {
+    return MakeStatus(Code::kInvalidArgument, "{}: columns of {} are of a graph at several times, and {}",
+                      path, what,
+                      opened.times.value().has_value()
+                          ? "this one has one: make them columns of its features"
+                          : "nothing says how many there are: state them with --times, or as num_times in "
+                            "metadata.yaml");
   }
   if (opened.dataset.features == nullptr) {
     return MakeStatus(Code::kInvalidArgument,

@@ -304,6 +304,8 @@ TEST_F(TimesTest, SourcesThatDoNotFitAreRefusedByName) {
   Write("features.npy", NpyFile(features_, {kNodes, kDim}));
   refused("place_features.npy: columns of places are of a graph at several times");
   refused("943 nodes are no whole number of places at each of 22 times", {.times = 22});
+  refused("place_features.npy: columns of places are of a graph at several times, and this one has one",
+          {.times = 1});
   EXPECT_OK(Import({.times = kTimes}));
   EXPECT_THAT(Import({.times = kTimes}, {.feature_type = ElementType::kInt8}),
               IsStatus(Code::kUsage, HasSubstr("not joined to features of int8")));
