@@ -175,7 +175,11 @@ TEST_F(WeatherCliTest, WhatCannotBeIsRefusedByName) {
   EXPECT_FALSE(fs::exists(Path("other")));
   const std::string train = "train sky.db --task regress --fanout 4 --layers 1 --memory 128MiB ";
   EXPECT_THAT(refused(train + "--target feature@+100000", 1), HasSubstr("has no target"));
-  EXPECT_THAT(refused("partition build sky.db --method random --parts 4", 1), HasSubstr("sky.db"));
+  for (const std::string options : {"--parts 4", "--parts 0"}) {
+    EXPECT_THAT(refused("partition build sky.db --method random " + options, 1),
+                HasSubstr("the same at each of"));
+  }
+  EXPECT_FALSE(fs::exists(fs::path(Path("sky.db")) / "partitions"));
   EXPECT_THAT(refused("sql sky.db SELECT/**/count(*)/**/FROM/**/edges", 1), HasSubstr("the same at each of"));
   EXPECT_THAT(refused("export sky.db out", 1), HasSubstr("the same at each of"));
   EXPECT_THAT(refused(train + "--model gcn --gcn-norm both --target feature@+6", 1),
