@@ -166,6 +166,9 @@ class LinkTrainer {
         if (report.best || !has_best_) summary.valid = report.valid;
         next.validations_since_best = report.best ? 0 : next.validations_since_best + 1;
         if (report.best) next.best_mrr = report.valid->filtered.mrr;
+      } else if (const LinkBest* const best = BestOf(report.epoch)) {
+        next.best_mrr = best->valid.filtered.mrr;
+        next.validations_since_best = 0;
       }
       summary.epochs = report.epoch;
       if (report.best || !has_best_) summary.kept_epoch = report.epoch;
@@ -193,6 +196,13 @@ class LinkTrainer {
                                   static_cast<double>(summary.edges);
     }
     return has_best_ ? Status::Ok() : Checkpoint();
+  }
+
+  // The run's best, where it is this epoch's: one that stopped behind its best epoch, and goes on with another valid_every,
+  // does not validate it again. Null: it is not.
+  const LinkBest* BestOf(uint32_t epoch) const {
+    const bool is_it = run_ != nullptr && run_->best() && run_->best()->state.place.epoch == epoch;
+    return is_it ? &*run_->best() : nullptr;
   }
 
   // What the epoch left is what is kept unless a later one is better.

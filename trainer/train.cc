@@ -353,14 +353,9 @@ class Trainer {
         scores.Add(outputs, batch->view().labels);
         continue;
       }
-      QUARRY_TRY(const std::span<const float> targets, TargetsOf(batch->view()));
+      QUARRY_RETURN_IF_ERROR(TargetsOf(batch->view()).status());
       outputs_.assign(outputs.begin(), outputs.end());
-      progress_.scale.Unscale(outputs_);
-      scores.AddTargets(outputs_, targets);
-      if (split != Split::kTest) continue;
-      present_.resize(targets.size());
-      QUARRY_TRY(const bool later, options_.targets->ReadPresent(batch->view().seeds(), present_));
-      if (later) scores.AddPresent(present_, targets);
+      QUARRY_RETURN_IF_ERROR(ScoreTargets(split, batch->view().seeds(), scores));
     }
     stats = stream->stats();
     return Status::Ok();
@@ -383,7 +378,7 @@ class Trainer {
           some.push_back(nodes[next]);
           outputs_.insert(outputs_.end(), row.begin(), row.end());
         }
-        QUARRY_RETURN_IF_ERROR(Score(some, scores));
+        QUARRY_RETURN_IF_ERROR(Score(split, some, scores));
       }
       return Status::Ok();
     };
@@ -397,7 +392,7 @@ class Trainer {
   }
 
   // The outputs of these nodes are in outputs_.
-  Status Score(std::span<const NodeId> nodes, Scores& scores) {
+  Status Score(Split split, std::span<const NodeId> nodes, Scores& scores) {
     if (!on_targets()) {
       labels_.clear();
       for (const NodeId node : nodes) labels_.push_back(road_.labels()[node]);
@@ -405,8 +400,17 @@ class Trainer {
       return Status::Ok();
     }
     QUARRY_RETURN_IF_ERROR(ReadTargets(*options_.targets, options_.task, nodes, targets_));
+    return ScoreTargets(split, nodes, scores);
+  }
+
+  // So are their targets in targets_. The test tells persistence, too, where targets are later rows.
+  Status ScoreTargets(Split split, std::span<const NodeId> nodes, Scores& scores) {
     progress_.scale.Unscale(outputs_);
     scores.AddTargets(outputs_, targets_);
+    if (split != Split::kTest) return Status::Ok();
+    present_.resize(targets_.size());
+    QUARRY_TRY(const bool later, options_.targets->ReadPresent(nodes, present_));
+    if (later) scores.AddPresent(present_, targets_);
     return Status::Ok();
   }
 

@@ -182,6 +182,12 @@ std::string SourceOf(const Json& layout) {
                                 : "other data: rebuild it";
 }
 
+std::string PartsSourceOf(const Json& partitioning) {
+  if (Is(partitioning, "fresh")) return "these data";
+  return Is(partitioning, "servable") ? "the graph as it was then: --method kept takes in what came since"
+                                      : "other data: build it again";
+}
+
 std::string BatchesOf(const Json& table) {
   const Json& last = table["timestamp"];
   return last.is_null() ? "no checkpoint" : std::to_string(last.get<int64_t>() + 1);
@@ -306,9 +312,7 @@ void PrintText(const Json& report) {
           [](const Json& record) { return fmt::format("{:.1f} %", 100 * record["cut_share"].get<double>()); },
           true},
          Bytes("size", "disk_bytes"),
-         {"built from", [](const Json& record) {
-            return Is(record, "fresh") ? "these data" : "other data: build it again";
-          }}});
+         {"built from", PartsSourceOf}});
   print("embeddings", {Words("embeddings", "name"),
                        Words("type", "element_type"),
                        Number("dim", "dim"),

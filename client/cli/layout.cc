@@ -51,8 +51,10 @@ void PrintLacking(const Manifest& manifest, const LayoutRecord& record) {
   const TopologyRecord* const topology = manifest.FindTopology(record.spec.topology);
   if (topology == nullptr || topology->timestamp() <= record.timestamp) return;
   const bool folded = topology->folded > record.timestamp;  // how many, nobody knows any more
-  Print("  since      {} came or went; `quarry layout explain` says whose batches draw from them\n",
-        folded ? "edges" : Counted(topology->ChangedSince(record.timestamp), "edge"));
+  Print("  since      {} came or went; {}\n",
+        folded ? "edges" : Counted(topology->ChangedSince(record.timestamp), "edge"),
+        record.spec.edge_ids ? "its batches say which edges they have: refused until `quarry layout rebuild`"
+                             : "`quarry layout explain` says whose batches draw from them");
 }
 
 // What the catalog has of the layout that was just worked on.

@@ -103,9 +103,7 @@ class Rollout {
     const uint64_t sides = SidesOf(road_.direction).size();
     const uint64_t lists =
         NeighborSampler::ResidentBytes(*record, road_) + sides * record->edge_count * sizeof(NodeId);
-    // The block of all places takes as much as its lists again, and so does drawing it.
-    QUARRY_TRY(lists_bytes_, database_.budget().Reserve(3 * lists + times_.places * 2 * sizeof(uint64_t),
-                                                        "lists of all places"));
+    QUARRY_TRY(lists_bytes_, database_.budget().Reserve(lists, "lists of all places"));
     QUARRY_TRY(topology_, OpenPlaces(store_, *snapshot_, road_.topology));
     for (const Adjacency side : SidesOf(road_.direction)) {
       if (topology_->has(side)) QUARRY_RETURN_IF_ERROR(topology_->LoadIndices(store_.backend(), side));
@@ -114,8 +112,19 @@ class Rollout {
     RoadSpec spec = road_;
     QUARRY_RETURN_IF_ERROR(CountAllNeighbors(*topology_, nullptr, {}, spec));
     const NeighborSource source{.topology = topology_.get(), .direction = spec.direction};
+    QUARRY_TRY(block_bytes_, database_.budget().Reserve(BlockBytes(source, spec), "a block of all places"));
     QUARRY_TRY(sampler_, NeighborSampler::Make(source, spec));
     return Status::Ok();
+  }
+
+  // Of a block of all places, whose arrays may be half empty, and of drawing it.
+  uint64_t BlockBytes(const NeighborSource& source, const RoadSpec& spec) const {
+    uint64_t edges = 0;
+    for (const uint32_t fanout : spec.fanouts) edges += times_.places * fanout;
+    edges = std::min(edges, spec.EdgesMax(topology_->edge_count()));
+    const uint64_t edge_bytes = sizeof(uint32_t) + (spec.edge_ids ? sizeof(uint64_t) : 0);
+    return 2 * (times_.places * (sizeof(NodeId) + sizeof(uint32_t)) + edges * edge_bytes) +
+           NeighborSampler::ScratchBytesMax(source, times_.places, edges, /*in_memory=*/true, spec);
   }
 
   // The rows that the roll-out begins with, decoded, without what is joined to them.
@@ -140,6 +149,7 @@ class Rollout {
       std::memcpy(encoded.data() + (touched[i] - first) * geometry.row_bytes, value.data(), value.size());
     }));
     rows_.resize(times_.places * dim_);
+    first_.reserve(times_.places * own_dim_);
     for (uint64_t place = 0; place < times_.places; place++) {
       const std::span<float> own = std::span(rows_).subspan(place * dim_, own_dim_);
       DecodeRow(type_, std::span(encoded).subspan(place * geometry.row_bytes, geometry.row_bytes), own);
@@ -178,7 +188,7 @@ class Rollout {
   std::shared_ptr<const Snapshot> snapshot_;
   Times times_;
   uint64_t lag_ = 0;
-  MemoryBudget::Reservation lists_bytes_, rows_bytes_;
+  MemoryBudget::Reservation lists_bytes_, block_bytes_, rows_bytes_;
   std::unique_ptr<Topology> topology_;
   std::unique_ptr<NeighborSampler> sampler_;
   std::unique_ptr<const JoinedColumns> joined_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "generator/array_writer.h"
+#include "quarry/base/process.h"
 #include "quarry/base/random.h"
 #include "quarry/base/thread.h"
 #include "quarry/base/trace.h"
@@ -79,6 +80,12 @@ class WeatherHours {
     for (std::vector<float>& hour : lag_) hour.resize(values_);
   }
 
+  // What it holds: six hours, and those that threads make of them.
+  static uint64_t Bytes(const WeatherGrid& grid, unsigned threads) {
+    return (WeatherGrid::kLag + std::min<uint64_t>(threads, WeatherGrid::kLag)) * grid.places() * grid.dim() *
+           sizeof(float);
+  }
+
   Result<std::span<const std::byte>> Next() {
     if (next_ % WeatherGrid::kLag == 0) QUARRY_RETURN_IF_ERROR(MakeSix());
     return std::as_bytes(std::span<const float>(lag_[next_++ % WeatherGrid::kLag]));
@@ -104,6 +111,14 @@ class WeatherHours {
   std::vector<float> lag_[WeatherGrid::kLag];
   uint64_t next_ = 0;
 };
+
+Status CheckMemory(uint64_t bytes) {
+  if (bytes <= MemoryLimitBytes()) return Status::Ok();
+  return MakeStatus(Code::kOutOfBudget,
+                    "the hours that weather is made of take {}, and the machine or cgroup allows {}: give a "
+                    "smaller --weather, fewer --levels or fewer --threads",
+                    FormatBytes(bytes), FormatBytes(MemoryLimitBytes()));
+}
 
 Status WriteEdgesOf(ArrayWriter& writer, const WeatherGrid& grid, WeatherGrid::Side side) {
   const uint64_t count = grid.places();
@@ -245,6 +260,7 @@ Result<WeatherSummary> GenerateWeather(IoBackend& backend, const std::string& pa
   const WeatherGrid grid(options);
   const WeatherSplits splits(options);
   const uint64_t places = grid.places(), dim = grid.dim();
+  QUARRY_RETURN_IF_ERROR(CheckMemory(WeatherHours::Bytes(grid, threads)));
   const uint64_t edge_count = WeatherGrid::kSides * places;
   const uint64_t bytes_total =
       places * options.hours * dim * sizeof(float) + splits.test_end * places * sizeof(int64_t) +

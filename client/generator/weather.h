@@ -92,7 +92,8 @@ struct WeatherSummary {
 
 // Writes the folder `path` that `quarry import` takes as it is: features.npy [hours, places, dim], place_features.npy,
 // time_features.npy, a file of edges for each side, train_idx.npy, valid_idx.npy and test_idx.npy, whose hours have one six
-// hours later, and metadata.yaml. Built, published and refused as Generate does. Holds seven hours of the grid.
+// hours later, and metadata.yaml. Built, published and refused as Generate does. Holds six hours of the grid, and
+// one more for each of up to six threads; kOutOfBudget where there is not as much memory.
 Result<WeatherSummary> GenerateWeather(IoBackend& backend, const std::string& path,
                                        const WeatherOptions& options, unsigned threads,
                                        const ProgressFunction& progress);

@@ -249,6 +249,11 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   if (has_times && rows.dims() == 3 && rows.extent(0) > 0) {  // [times, places, columns]
     QUARRY_RETURN_IF_ERROR(opened.times.Add(rows.extent(0), path, "times in its shape"));
     rows.header.shape = {rows.extent(0) * rows.extent(1), rows.extent(2)};
+  } else if (!has_times && rows.dims() == 3) {
+    return MakeStatus(Code::kInvalidArgument,
+                      "{}: has shape {}; expected [N, D], or [T, P, D] of P places at T times: state these "
+                      "with --times, or as num_times in metadata.yaml",
+                      path, rows.ShapeText());
   }
   if (const std::string scales = ScalesBeside(path); !scales.empty()) {
     QUARRY_TRY(const NpyArray values, OpenNpy(scales));
@@ -278,12 +283,13 @@ Result<std::unique_ptr<RowReader>> OpenTargetRows(Opened& opened) {
 Result<std::unique_ptr<RowReader>> OpenColumns(const Opened& opened, const std::string& path, uint64_t rows,
                                                std::string_view what) {
   if (path.empty()) return std::unique_ptr<RowReader>();
-  if (!opened.times.value().has_value()) {
-    return MakeStatus(
-        Code::kInvalidArgument,
-        "{}: columns of {} are of a graph at several times, and nothing says how many there are: "
-        "state them with --times, or as num_times in metadata.yaml",
-        path, what);
+  if (opened.dataset.times == 1) {
+    return MakeStatus(Code::kInvalidArgument, "{}: columns of {} are of a graph at several times, and {}",
+                      path, what,
+                      opened.times.value().has_value()
+                          ? "this one has one: make them columns of its features"
+                          : "nothing says how many there are: state them with --times, or as num_times in "
+                            "metadata.yaml");
   }
   if (opened.dataset.features == nullptr) {
     return MakeStatus(Code::kInvalidArgument,

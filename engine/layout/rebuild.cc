@@ -155,9 +155,8 @@ Result<std::string> Rebuild::WhyOtherEdges() {
   if (snapshot_->FindTopology(name)->timestamp() <= record_.timestamp) return std::string();
   if (record_.spec.edge_ids) {
     return fmt::format(
-        "edges of topology \"{}\" were added or removed, and the batches say which edges they have by "
-        "numbers "
-        "that all others have, too, since then",
+        "edges of topology \"{}\" were added or removed, and the batches say which edges they have: an edge "
+        "that comes or goes gives others another number",
         name);
   }
   if (record_.spec.seed_order != SeedOrder::kRandom) {

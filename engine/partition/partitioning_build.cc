@@ -14,6 +14,7 @@
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/partition_files.h"
+#include "quarry/storage/times.h"
 #include "renewed_buckets.h"
 #include "row_scatter.h"
 
@@ -363,6 +364,9 @@ Result<PartitioningRecord> MakePartitioning(Store& store, MemoryBudget& budget, 
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
   const TopologyRecord* const topology = snapshot->FindTopology(spec.topology);
   if (topology == nullptr) return store.OpenTopology(spec.topology).status();
+  if (Times::Of(*topology, snapshot->node_count).any()) {
+    return RefuseTimes(store.path(), *topology, snapshot->node_count);
+  }
   if (!spec.table.empty() && snapshot->FindTable(spec.table) == nullptr)
     return store.OpenTable(spec.table).status();
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());

@@ -9,8 +9,8 @@ namespace quarry {
 Status RefuseTimes(const std::string& path, const TopologyRecord& topology, uint64_t node_count) {
   return MakeStatus(
       Code::kUnsupported,
-      "{}: topology \"{}\" has the lists of {} places, which are the same at each of {} times: they are "
-      "sampled by `quarry train` and `quarry predict`, and nothing else takes them",
+      "{}: topology \"{}\" has the lists of {} places, which are the same at each of {} times: batches of "
+      "`quarry train`, `quarry predict` and streams are drawn from them, and nothing else takes them",
       path, topology.name, topology.node_count, node_count / topology.node_count);
 }
 

@@ -388,6 +388,19 @@ TEST_F(TargetsCliTest, ALagIsARowOfAnotherNode) {
              there = Summary(options + "--target target");
   EXPECT_EQ(lagging["loss"], there["loss"]);
   EXPECT_EQ(lagging["test_rmse"], there["test_rmse"]);
+  EXPECT_FALSE(there.contains("test_persistence_rmse"));
+
+  // Persistence is of rows and targets alone, whatever judges the model.
+  double squares = 0;
+  for (size_t i = 2002 * 16; i < 2004 * 16; i++) {
+    const double error = double{features[i]} - double{features[i + 100 * 16]};
+    squares += error * error;
+  }
+  EXPECT_NEAR(lagging.value("test_persistence_rmse", 0.0), std::sqrt(squares / 32), 1e-6);
+  const json by_layers = Summary(options + "--target feature@+100 --eval layers");
+  EXPECT_EQ(by_layers["test_persistence_rmse"], lagging["test_persistence_rmse"]);
+  EXPECT_NEAR(by_layers.value("test_skill", 9.0),
+              1 - by_layers.value("test_rmse", 0.0) / by_layers.value("test_persistence_rmse", 1.0), 1e-9);
 }
 
 TEST_F(TargetsCliTest, WhatCannotBeLearnedIsRefusedByName) {

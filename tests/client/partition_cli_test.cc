@@ -114,7 +114,9 @@ TEST_F(PartitionCliTest, EdgesThatCameAreTakenInByBuckets) {
   EXPECT_FALSE(old["fresh"]);
   EXPECT_TRUE(old["servable"]);
   EXPECT_EQ(old["edges_changed"], added["added"]);
-  EXPECT_THAT(Run("partition list grown").out, HasSubstr("--method kept takes in what came since"));
+  for (const char* const verb : {"partition list grown", "info grown"}) {
+    EXPECT_THAT(Run(verb).out, HasSubstr("--method kept takes in what came since")) << verb;
+  }
   const std::string train =
       "train grown --road partitioned --fanout 3,3 --hidden 8 --batch-size 256 --epochs 1";
   EXPECT_THAT(Run(train).err,

@@ -184,6 +184,14 @@ TEST_F(RelationsCliTest, EveryRoadTrainsThem) {
     server.Signal(SIGTERM);
     EXPECT_EQ(server.Wait().exit_code, 0);
   }
+  // Where edges came, such a layout has the numbers of others: who lists it is told what opening it says.
+  fs::copy(root_ / "related", root_ / "grown", fs::copy_options::recursive);
+  Write("more.csv", "0,1\n");
+  Expect0("add grown --edges more.csv --type writes");
+  EXPECT_THAT(Run("layout list grown").out, HasSubstr("refused until `quarry layout rebuild`"));
+  EXPECT_THAT(Refused("grown --model rgcn --layout ids", 1), HasSubstr("`quarry layout rebuild`"));
+  Expect0("layout rebuild grown ids");
+  EXPECT_GT(loss("grown --model rgcn --layout ids"), 0);
 }
 
 TEST_F(RelationsCliTest, ARunGoesOnAndItsWeightsBeginAnother) {

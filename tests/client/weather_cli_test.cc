@@ -175,7 +175,11 @@ TEST_F(WeatherCliTest, WhatCannotBeIsRefusedByName) {
   EXPECT_FALSE(fs::exists(Path("other")));
   const std::string train = "train sky.db --task regress --fanout 4 --layers 1 --memory 128MiB ";
   EXPECT_THAT(refused(train + "--target feature@+100000", 1), HasSubstr("has no target"));
-  EXPECT_THAT(refused("partition build sky.db --method random --parts 4", 1), HasSubstr("sky.db"));
+  for (const std::string options : {"--parts 4", "--parts 0"}) {
+    EXPECT_THAT(refused("partition build sky.db --method random " + options, 1),
+                HasSubstr("the same at each of"));
+  }
+  EXPECT_FALSE(fs::exists(fs::path(Path("sky.db")) / "partitions"));
   EXPECT_THAT(refused("sql sky.db SELECT/**/count(*)/**/FROM/**/edges", 1), HasSubstr("the same at each of"));
   EXPECT_THAT(refused("export sky.db out", 1), HasSubstr("the same at each of"));
   EXPECT_THAT(refused(train + "--model gcn --gcn-norm both --target feature@+6", 1),
@@ -186,6 +190,16 @@ TEST_F(WeatherCliTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(refused(steps + fmt::format("2 --time {}", times - 6), 2), HasSubstr("take at most 1"));
   EXPECT_THAT(refused(steps + fmt::format("1 --time {}", times), 2), HasSubstr("--time"));
   EXPECT_THAT(refused(steps + "1 --split test", 2), HasSubstr("--split"));
+  // All that a step holds is reserved: what is refused names it, until there is enough.
+  std::string all;
+  Outcome outcome;
+  for (int kib = 1920; outcome.exit_code != 0 || kib == 1920; kib += 128) {
+    ASSERT_LE(kib, 16384) << all;
+    outcome = Run(steps + fmt::format("1 --memory {}KiB", kib));
+    EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
+    all += outcome.err;
+  }
+  EXPECT_THAT(all, HasSubstr("cannot hold a block of all places"));
   EXPECT_FALSE(fs::exists(Path("steps.npy.writing")));
 }
 

@@ -4,16 +4,21 @@ the messages between them suffer, and plans by what comes."""
 import functools
 import itertools
 import os
+import pathlib
 import random
+import tempfile
+import types
 import unittest
 
 import numpy as np
 
 import quarry
 from quarry.ray._belady import PlannedCache, choose
-from quarry.ray._cache import HostCache, HostView
+from quarry.ray._cache import HostCache, HostView, Place
 from quarry.ray._groups import Group, Member, uses
 from quarry.ray._host import Host
+from quarry.ray._schedule import share_name
+from quarry.ray._worker import Worker
 
 _SCHEDULES = 100_000 if "QUARRY_TEST_ALL_FAULTS" in os.environ else 1500
 
@@ -224,6 +229,34 @@ class PlannedCacheTest(unittest.TestCase):
         cache.received(0, group)
         with self.assertRaisesRegex(quarry.InternalError, "group 0 .* where 1"):
             cache.received(0, group)
+
+
+class WorkerTest(unittest.TestCase):
+    def test_a_host_has_room_for_the_columns_of_places_and_times(self):
+        rng = np.random.default_rng(7)
+        rows, columns = rng.random((4, 3, 5), np.float32), rng.random((3, 2), np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "source")
+            source.mkdir()
+            arrays = {"edges": [[0, 1, 2], [1, 2, 0]], "features": rows, "place_features": columns, "labels": np.arange(12) % 2, "train_idx": np.arange(9)}
+            for name, array in arrays.items():
+                np.save(source / f"{name}.npy", np.asarray(array))
+            quarry.import_(f"{folder}/db", source)
+            with quarry.open(f"{folder}/db") as db:
+                db.plan([1], 4, name=share_name("tier", 0, 0, 1))
+            worker = Worker(types.SimpleNamespace(address=f"{folder}/db", name="tier", shares=1, epochs=1, fanouts=[1], batch_size=4), "64MiB", 0, 0)
+            told = worker.hello()
+            self.assertEqual(told["dim"], 7)
+            host = Host()
+            host.begin(1, 12, told["dim"], [0], planned=False)
+            for batch in range(3):
+                counts, group = worker.make(0, 0, batch, 1, Place(0, 1, 0), None)
+                (update, _), whole = host.received(1, 0, counts["stamp"], group)
+                if update is not None:
+                    host.heard(worker.hear(0, update))
+                joined = np.hstack([rows.reshape(12, 5), columns[np.arange(12) % 3]])
+                np.testing.assert_array_equal(whole.rows, joined[whole.ids])
+            self.assertGreater(counts["rows_cached"], 0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -360,6 +361,40 @@ TEST_F(LinkRunTest, WithPatienceWhatIsBehindTheLastCheckpointIsAllThatAStopLoses
     EXPECT_TRUE(store().manifest()->FindEmbedding("stopped-nodes")->kept_map_file.empty());
     if (HasFailure()) return;
   }
+}
+
+// A run that stops behind its best epoch goes on with another valid_every, by which the next epoch is validated and that one
+// is not.
+TEST_F(LinkRunTest, TheBestEpochIsHeldAgainstLaterOnesThoughItIsNotValidatedAgain) {
+  LinkTrainOptions train = RestlessOptions();
+  train.epochs = 16;
+  train.patience = train.epochs;
+  const RunCourse course = InMemory(data_, train);
+  double best_before = 0;
+  int between = 0;  // epochs that are worse than the best, and better than the best before that
+  for (const auto& [stop, facts] : course.epochs()) {
+    if (!facts.best || stop == train.epochs) continue;
+    SCOPED_TRACE(fmt::format("seed {}, stopped behind epoch {}", kGraphSeed, stop));
+    {
+      const auto run = Open(train, {.start = Start::kOverwrite, .checkpoint_every = 1000});
+      ASSERT_OK(run);
+      LinkTrainCallbacks callbacks;
+      callbacks.epoch = [&](const LinkEpochReport& report) {
+        return report.epoch < stop ? Status::Ok() : Status(Code::kCancelled, "stopped");
+      };
+      ASSERT_THAT(TrainLinks(data_, train, budget_, callbacks, **run), IsStatus(Code::kCancelled));
+    }
+    LinkTrainOptions rest = train;
+    rest.valid_every = rest.epochs = stop + 1;
+    const auto summary = Train(rest, {.start = Start::kResume});
+    ASSERT_OK(summary);
+    const double next = course.epochs().at(stop + 1).mrr;
+    between += next > best_before && next <= facts.mrr ? 1 : 0;
+    EXPECT_EQ(summary->kept_epoch, next > facts.mrr ? stop + 1 : stop);
+    EXPECT_EQ(summary->valid->filtered.mrr, std::max(next, facts.mrr));
+    best_before = facts.mrr;
+  }
+  EXPECT_GT(between, 0);
 }
 
 // One that is given no patience any more goes on as if it had never had any.

@@ -179,6 +179,11 @@ class Stream:
         """Of the snapshot that it reads."""
         return self._raw.timestamp
 
+    @property
+    def feature_dim(self) -> int:
+        """Columns of the rows of its batches: the table's, and those of places and times that are joined to them."""
+        return self._raw.feature_dim
+
     def start(
         self,
         seeds: Any = "train",

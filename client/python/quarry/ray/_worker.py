@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from .._errors import Busy, Corruption, NotFound
 from ._belady import Choices, Trace
 from ._cache import Heard, HostView, Place, Stamp, Update
 from ._groups import Group, pack, union_of
-from ._prepare import Prepared
 from ._schedule import share_name
+
+if TYPE_CHECKING:
+    from ._prepare import Prepared
 
 _BUSY_SECONDS = 60  # that a worker's folder may take to be free, once the one before was killed
 _POLL_SECONDS = 0.05
@@ -40,9 +42,11 @@ class Worker:
         first = self._layout(0, 0)
         if first not in layouts:
             raise NotFound(f"{self._db.address}: there is no layout {first!r} of quarry.ray.prepare; layouts are {', '.join(layouts) or 'none'}")
+        with self._db.stream(self._prepared.fanouts, self._prepared.batch_size, layout=first) as stream:
+            dim = stream.feature_dim  # more than the table's where columns of places and times are joined to its rows
         return {
             "pid": os.getpid(),
-            "dim": self._db["feature"].shape[1],
+            "dim": dim,
             "nodes": self._db.num_nodes,
             "batches": [[layouts[self._layout(epoch, share)].batch_count for share in range(self._prepared.shares)] for epoch in range(self._prepared.epochs)],
         }
