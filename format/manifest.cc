@@ -138,13 +138,13 @@ Status CheckTypes(const Manifest& manifest, std::string_view path) {
   const auto fault = [&](std::string_view name, std::string_view what) {
     return MakeStatus(Code::kCorruption, "{}: the manifest's type \"{}\" {}", path, name, what);
   };
-  const auto within = [&](const NodeRange& range) {
+  const auto within = [&](const TypeRange& range) {
     return range.first <= manifest.node_count && range.count <= manifest.node_count - range.first;
   };
   for (const NodeTypeRecord& type : manifest.node_types) {
     if (type.name.empty()) return fault(type.name, "has no name");
     if (!within({type.first, type.count}) || !std::ranges::all_of(type.later, within) ||
-        !std::ranges::is_sorted(type.later, {}, &NodeRange::first) ||
+        !std::ranges::is_sorted(type.later, {}, &TypeRange::first) ||
         (!type.later.empty() && type.later.front().first < type.first)) {
       return fault(type.name, "has more nodes than there are, or not in their order");
     }

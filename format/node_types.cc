@@ -16,7 +16,7 @@ NodeTypes::NodeTypes(std::span<const NodeTypeRecord> types, uint64_t node_count)
       row += end - first;
     };
     add(types[type].first, types[type].count);
-    for (const NodeRange& range : types[type].later) add(range.first, range.count);
+    for (const TypeRange& range : types[type].later) add(range.first, range.count);
     counts_.push_back(row);
   }
   begins_.push_back(by_type_.size());
@@ -40,12 +40,12 @@ uint64_t NodeTypes::NodeOf(uint32_t type, uint64_t row) const {
 
 uint64_t NodeCount(const NodeTypeRecord& type) {
   uint64_t count = type.count;
-  for (const NodeRange& range : type.later) count += range.count;
+  for (const TypeRange& range : type.later) count += range.count;
   return count;
 }
 
 void Extend(NodeTypeRecord& type, uint64_t first, uint64_t count) {
-  NodeRange last = {.first = type.first, .count = type.count};
+  TypeRange last = {.first = type.first, .count = type.count};
   if (!type.later.empty()) last = type.later.back();
   if (last.first + last.count != first) {
     type.later.push_back({.first = first, .count = count});

@@ -277,7 +277,7 @@ Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path, const 
 
 Result<uint32_t> TypeOfAdded(const Manifest& manifest, std::string_view node_type, const std::string& path) {
   const std::vector<NodeTypeRecord>& types = manifest.node_types;
-  if (types.empty() && node_type.empty()) return 0;
+  if (types.empty() && node_type.empty()) return uint32_t{0};
   const auto found = std::ranges::find(types, node_type, &NodeTypeRecord::name);
   if (found != types.end()) return static_cast<uint32_t>(found - types.begin());
   if (types.empty()) {

@@ -19,6 +19,7 @@
 #include "quarry/import/import.h"
 #include "quarry/import/put.h"
 #include "quarry/storage/compaction.h"
+#include "quarry/storage/growth.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/topology_compaction.h"
 #include "storage/small_store.h"
@@ -292,7 +293,7 @@ void GrownTypes::CheckManifest() {
     const NodeTypeRecord& record = manifest->node_types[type];
     EXPECT_EQ(NodeCount(record), model_.NodesOf(type).size()) << record.name;
     uint64_t end = record.first + record.count;
-    for (const NodeRange& range : record.later) {
+    for (const TypeRange& range : record.later) {
       EXPECT_LT(end, range.first) << "these could be one";
       end = range.first + range.count;
     }
@@ -448,6 +449,33 @@ TEST_F(GrownTypes, ATypeHasTheClassesOfNodesThatCameToIt) {
   ASSERT_OK((*change)->Commit());
   EXPECT_EQ(std::tuple(classes(0), classes(1), classes(2)), std::tuple(papers, authors, uint64_t{5}));
   EXPECT_EQ(store_->manifest()->class_count, 100u);
+}
+
+// A commit of nodes may be named a moment before its timestamp can be seen.
+TEST_F(GrownTypes, ASnapshotBeforeTheyAreVisibleLeavesThemOut) {
+  ASSERT_NO_FATAL_FAILURE(Make(5));
+  for (const uint32_t type : {2u, 0u, 1u}) {
+    const Manifest before = *store_->manifest();
+    Manifest after = before;
+    AddNodes(7, type, after);
+    after.grown = 10;
+    Snapshot snapshot = {.timestamp = 9,
+                         .node_count = after.node_count,
+                         .tables = after.tables,
+                         .topologies = after.topologies,
+                         .files = {}};
+    DropNewer(after, snapshot);
+    EXPECT_EQ(snapshot.node_count, before.node_count);
+    for (const TableRecord& table : before.tables) {
+      EXPECT_EQ(snapshot.FindTable(table.name)->row_count, table.row_count) << table.name;
+      EXPECT_EQ(snapshot.FindTable(table.name)->added_rows, table.added_rows) << table.name;
+      const bool grew = table.name == "label" || table.name == "split" ||
+                        table.name == FeatureTableOf(set_.nodes[type].name);
+      EXPECT_EQ(after.FindTable(table.name)->row_count, table.row_count + (grew ? 7 : 0)) << table.name;
+    }
+    EXPECT_EQ(snapshot.FindTopology("graph")->node_count, before.FindTopology("graph")->node_count);
+    ASSERT_NO_FATAL_FAILURE(Grow(type, 3));
+  }
 }
 
 TEST_F(GrownTypes, RefuseWhatIsOfAnotherType) {

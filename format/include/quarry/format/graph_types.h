@@ -15,7 +15,7 @@
 
 namespace quarry {
 
-struct NodeRange {
+struct TypeRange {
   uint64_t first = 0;  // node
   uint64_t count = 0;
 };
@@ -26,7 +26,7 @@ struct NodeTypeRecord {
   uint64_t count = 0;         // of nodes from it on, which an import made
   std::string feature_table;  // row i is that of the type's i-th node; empty: nodes of the type have no rows
   uint64_t class_count = 0;   // 1 + the largest label of one; 0: none has a label
-  std::vector<NodeRange> later;  // nodes that were added behind those of other types, ascending
+  std::vector<TypeRange> later;  // nodes that were added behind those of other types, ascending
 };
 
 struct EdgeTypeRecord {
