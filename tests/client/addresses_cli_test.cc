@@ -377,7 +377,7 @@ const std::vector<Script> kScripts = {
             {"remove DB --nodes gone.csv", 2, "ids count from 0 in each of: "},
             {"remove DB --edges writes.csv --type writes --json", 0, "\"absent\":1"},
             {"verify DB", 0, "sound"},
-            {"compact DB --json", 0, "\"edges_added\":2"},
+            {"compact DB --json", 0, "\"edges_added\":3"},
             {"sql DB --csv "
              "SELECT/**/type,count(*)/**/FROM/**/edges/**/GROUP/**/BY/**/type/**/ORDER/**/BY/**/1"},
             {"sql DB --csv SELECT/**/sum(count)/**/FROM/**/edge_types"},

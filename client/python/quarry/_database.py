@@ -61,7 +61,7 @@ class NodeType(NamedTuple):
         """Ids in the database of nodes of the type, by their numbers in it."""
         firsts, rows, _ = self._ranges()
         given = np.asarray(numbers, np.int64)
-        out: npt.NDArray[np.int64] = given + (firsts - rows)[np.searchsorted(rows, given, side="right") - 1] if len(given) else given
+        out: npt.NDArray[np.int64] = given + (firsts - rows)[np.searchsorted(rows, given, side="right") - 1] if given.size else given
         return out
 
     def numbers(self, ids: Any) -> npt.NDArray[np.int64]:

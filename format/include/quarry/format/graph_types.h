@@ -23,7 +23,7 @@ struct TypeRange {
 struct NodeTypeRecord {
   std::string name;
   uint64_t first = 0;         // node
-  uint64_t count = 0;         // of nodes from it on, which an import made
+  uint64_t count = 0;         // of nodes from it on
   std::string feature_table;  // row i is that of the type's i-th node; empty: nodes of the type have no rows
   uint64_t class_count = 0;   // 1 + the largest label of one; 0: none has a label
   std::vector<TypeRange> later;  // nodes that were added behind those of other types, ascending
