@@ -6,6 +6,7 @@
 #include "capnp_bytes.h"
 #include "metadata.capnp.h"
 #include "quarry/base/units.h"
+#include "quarry/format/node_types.h"
 #include "schema_codec.h"
 
 namespace quarry {
@@ -132,27 +133,37 @@ Status CheckTable(const TableRecord& table, std::string_view path) {
   return CheckFile(table.file, path);
 }
 
-// The types have all nodes, one behind the other, and edges run between them.
+// The types have all nodes, each of them one, and edges run between them.
 Status CheckTypes(const Manifest& manifest, std::string_view path) {
   const auto fault = [&](std::string_view name, std::string_view what) {
     return MakeStatus(Code::kCorruption, "{}: the manifest's type \"{}\" {}", path, name, what);
   };
-  uint64_t next = 0;
+  const auto within = [&](const TypeRange& range) {
+    return range.first <= manifest.node_count && range.count <= manifest.node_count - range.first;
+  };
   for (const NodeTypeRecord& type : manifest.node_types) {
     if (type.name.empty()) return fault(type.name, "has no name");
-    if (type.first != next || type.count > manifest.node_count - next) {
-      return fault(type.name,
-                   "does not begin where the one before it ends, or has more nodes than there are");
+    if (!within({type.first, type.count}) || !std::ranges::all_of(type.later, within) ||
+        !std::ranges::is_sorted(type.later, {}, &TypeRange::first) ||
+        (!type.later.empty() && type.later.front().first < type.first)) {
+      return fault(type.name, "has more nodes than there are, or not in their order");
     }
-    next += type.count;
     if (type.feature_table.empty()) continue;
     const TableRecord* const table = manifest.FindTable(type.feature_table);
-    if (table == nullptr || table->row_count != type.count) {
+    if (table == nullptr || table->row_count != NodeCount(type)) {
       return fault(type.name, "has a feature table of other rows than its nodes', or one that is not there");
     }
   }
+  uint64_t next = 0;
+  const NodeTypes types(manifest.node_types);
+  for (const NodeTypes::Range& range : types.ranges()) {
+    if (range.first != next) {
+      return fault(manifest.node_types[range.type].name, "does not begin where the one before it ends");
+    }
+    next = range.end;
+  }
   if (!manifest.node_types.empty() && next != manifest.node_count) {
-    return fault(manifest.node_types.back().name, "is the last one, and there are nodes behind it");
+    return fault(manifest.node_types.back().name, "and the others do not have the last nodes");
   }
   for (const EdgeTypeRecord& type : manifest.edge_types) {
     if (std::max(type.source, type.destination) < manifest.node_types.size()) continue;

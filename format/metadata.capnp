@@ -188,6 +188,12 @@ struct NodeType {
   count @2 :UInt64;
   featureTable @3 :Text;     # "" = nodes of the type have no rows
   classCount @4 :UInt64;
+  later @5 :List(TypeRange); # of its nodes, behind those of other types
+}
+
+struct TypeRange {
+  first @0 :UInt64;
+  count @1 :UInt64;
 }
 
 struct EdgeType {

@@ -228,6 +228,7 @@ struct PutGraph {
   block @7 :Bulk;                # sources, destinations (uint32), weights (float32), removed nodes (uint32)
   removedNodes @8 :UInt64;       # how many
   relation @9 :UInt32;           # of all the edges
+  nodeType @10 :Text;            # of all added nodes; "" = nodes have no types
 }
 
 struct GraphChanged {

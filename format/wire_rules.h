@@ -156,6 +156,7 @@ inline Status CheckGraph(const PutGraph& graph, const Limits& limits) {
   QUARRY_RETURN_IF_ERROR(CheckCount(graph.names.size(), limits.ids_max, "names"));
   QUARRY_RETURN_IF_ERROR(CheckCount(graph.edges, limits.ids_max, "edges"));
   QUARRY_RETURN_IF_ERROR(CheckCount(graph.removed_nodes, limits.ids_max, "removed nodes"));
+  if (!graph.node_type.empty()) QUARRY_RETURN_IF_ERROR(CheckName(graph.node_type, "type of nodes"));
   if (graph.weighted && graph.remove) return Fault("weights of edges that are removed");
   return CheckBulk(graph.block, graph.edges * graph.edge_bytes() + graph.removed_nodes * sizeof(NodeId),
                    "edges and removed nodes");

@@ -6,6 +6,7 @@
 #include "list_table.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/embedding/verify_embeddings.h"
+#include "quarry/format/node_types.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
@@ -187,6 +188,19 @@ Result<RowList> ListRuns(Session& session, const Query&) {
   return rows;
 }
 
+// Nodes of each type that follow each other, by their ids.
+Result<RowList> ListNodeRanges(Session& session, const Query&) {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
+  RowList rows;
+  const NodeTypes types(manifest->node_types, snapshot->node_count);
+  for (const NodeTypes::Range& range : types.ranges()) {
+    rows.Add({manifest->node_types[range.type].name, Integer(range.first), Integer(range.end - range.first),
+              Integer(range.row)});
+  }
+  return rows;
+}
+
 // Whoever holds them: this connection, others, roads, sessions of the server.
 Result<RowList> ListSnapshots(Session& session, const Query&) {
   RowList rows;
@@ -303,13 +317,15 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"snapshot", kInteger}},
       ListVersions);
   add("snapshots", {{"timestamp", kInteger}, {"held", kInteger}, {"oldest_seconds", kReal}}, ListSnapshots);
+  add("node_ranges", {{"type", kText}, {"first", kInteger}, {"count", kInteger}, {"row", kInteger}},
+      ListNodeRanges);
   using M = Manifest;
   using N = NodeTypeRecord;
   tables.push_back(MakeRecordTable<N>(
       session, "node_types",
       {{{"name", kText}, [](const M&, const N& n) -> Value { return n.name; }},
        {{"first", kInteger}, [](const M&, const N& n) { return Integer(n.first); }},
-       {{"count", kInteger}, [](const M&, const N& n) { return Integer(n.count); }},
+       {{"count", kInteger}, [](const M&, const N& n) { return Integer(NodeCount(n)); }},
        {{"feature_table", kText},
         [](const M&, const N& n) { return n.feature_table.empty() ? Value() : Value(n.feature_table); }},
        {{"dim", kInteger},

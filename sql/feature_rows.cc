@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "id_set.h"
+#include "quarry/format/node_types.h"
 #include "row_stream.h"
 #include "tables.h"
 
@@ -20,11 +21,47 @@ constexpr Column kColumns[] = {
     {"timestamp", ColumnType::kInteger},
 };
 
-// The node whose row a table's first row is: rows of a type's table are those of its nodes.
-uint64_t FirstNode(const Manifest& manifest, std::string_view table) {
-  const auto type = std::ranges::find(manifest.node_types, table, &NodeTypeRecord::feature_table);
-  return type == manifest.node_types.end() ? 0 : type->first;
-}
+// The nodes whose rows a table has: those of a type, or all.
+class RowNodes {
+ public:
+  RowNodes() = default;
+  RowNodes(const Manifest& manifest, const Snapshot& snapshot, std::string_view table)
+      : type_(FindTypeOfTable(manifest.node_types, table)) {
+    if (type_) types_ = NodeTypes(manifest.node_types, snapshot.node_count);
+  }
+  std::optional<uint32_t> type() const { return type_; }
+  uint64_t NodeOf(uint64_t row) const { return type_ ? types_.NodeOf(*type_, row) : row; }
+  // The row of a node; nothing of one of another type. REQUIRES: the snapshot has it.
+  std::optional<uint64_t> RowOf(uint64_t node) const {
+    if (!type_) return node;
+    const NodeTypes::Range& range = types_.RangeOf(node);
+    return range.type == *type_ ? std::optional(range.RowOf(node)) : std::nullopt;
+  }
+  IdSet RowsOf(const IdSet& nodes) const {
+    if (!type_) return nodes;
+    if (!nodes.is_list()) {
+      const uint64_t first = nodes.size() == 0 ? 0 : nodes[0];
+      return IdSet::Range(CountBefore(first), CountBefore(first + nodes.size()));
+    }
+    std::vector<uint64_t> rows;
+    for (uint64_t i = 0; i < nodes.size(); ++i) {
+      if (const std::optional<uint64_t> row = RowOf(nodes[i])) rows.push_back(*row);
+    }
+    return IdSet::List(std::move(rows));
+  }
+
+ private:
+  uint64_t CountBefore(uint64_t node) const {
+    uint64_t count = 0;
+    for (const NodeTypes::Range& range : types_.RangesOf(*type_)) {
+      if (range.first < node) count += std::min(range.end, node) - range.first;
+    }
+    return count;
+  }
+
+  std::optional<uint32_t> type_;
+  NodeTypes types_;
+};
 
 class FeaturesCursor final : public Cursor {
  public:
@@ -50,7 +87,7 @@ class FeaturesCursor final : public Cursor {
   Status Get(int column, Output& out) override {
     switch (column) {
       case kId:
-        out.Integer(static_cast<int64_t>(first_ + id_));
+        out.Integer(static_cast<int64_t>(nodes_.NodeOf(id_)));
         return Status::Ok();
       case kTable:
         out.Text(table_->record.name);
@@ -83,8 +120,9 @@ class FeaturesCursor final : public Cursor {
     stream_.reset();  // gives back its memory before the next one takes it
     const TableRecord& record = snapshot_->tables[tables_[next_table_++]];
     QUARRY_TRY(table_, session_.OpenTable(record.name));
-    first_ = FirstNode(*session_.manifest(), record.name);
-    ids_ = IdSet::Make(query_, kId, first_ + record.row_count).From(first_);
+    nodes_ = RowNodes(*session_.manifest(), *snapshot_, record.name);
+    ids_ = nodes_.RowsOf(
+        IdSet::Make(query_, kId, nodes_.type() ? snapshot_->node_count : uint64_t{record.row_count}));
     next_ = 0;
     if (query_.Wants(kFeature)) {
       QUARRY_TRY(stream_, RowStream::Make(session_, table_, ids_));
@@ -106,8 +144,8 @@ class FeaturesCursor final : public Cursor {
   std::vector<size_t> tables_;  // indices into the snapshot's tables
   size_t next_table_ = 0;
   std::shared_ptr<const TableView> table_;
-  uint64_t first_ = 0;  // node of the table's first row
-  IdSet ids_;           // rows
+  RowNodes nodes_;
+  IdSet ids_;  // rows
   uint64_t next_ = 0;
   uint64_t id_ = 0;                    // row
   std::unique_ptr<RowStream> stream_;  // null: nobody asks for rows
@@ -157,18 +195,36 @@ class FeaturesTable final : public Table {
       return MakeStatus(Code::kNotFound, "features: there is no table of floats \"{}\"",
                         name == nullptr ? "feature" : *name);
     }
-    const uint64_t first = FirstNode(*session_.manifest(), record->name);
-    const uint64_t rows = record->row_count + session_.pending().nodes_added();
     const std::optional<int64_t> id = IntegerOf(values[kId]);
-    if (!id || *id < static_cast<int64_t>(first) || static_cast<uint64_t>(*id) - first >= rows) {
-      return MakeStatus(Code::kInvalidArgument, "features: ids of table \"{}\" are {} to {}", record->name,
-                        first, first + rows - 1);
+    const RowNodes nodes(*session_.manifest(), *snapshot, record->name);
+    const std::optional<uint64_t> row =
+        id && *id >= 0 ? RowOf(*snapshot, *record, nodes, static_cast<uint64_t>(*id)) : std::nullopt;
+    if (!row && !nodes.type()) {
+      return MakeStatus(Code::kInvalidArgument, "features: ids of table \"{}\" are 0 to {}", record->name,
+                        record->row_count + session_.pending().nodes_added() - 1);
     }
-    QUARRY_RETURN_IF_ERROR(Put(*record, static_cast<uint64_t>(*id) - first, values[kFeature]));
+    if (!row) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "features: table \"{}\" has rows of nodes of type \"{}\", and {}", record->name,
+                        session_.manifest()->node_types[*nodes.type()].name,
+                        id ? fmt::format("node {} is none", *id) : std::string("id is no integer"));
+    }
+    QUARRY_RETURN_IF_ERROR(Put(*record, *row, values[kFeature]));
     return *id;
   }
 
  private:
+  // The table's row of a node that there is, or that the transaction has added; nothing where it has none.
+  std::optional<uint64_t> RowOf(const Snapshot& snapshot, const TableRecord& record, const RowNodes& nodes,
+                                uint64_t node) const {
+    const PendingWrites& pending = session_.pending();
+    const uint64_t before = nodes.type() ? snapshot.node_count : uint64_t{record.row_count};
+    if (node < before) return nodes.RowOf(node);
+    const bool has_added =
+        !nodes.type() || session_.manifest()->node_types[*nodes.type()].name == pending.node_type();
+    if (!has_added || node - before >= pending.nodes_added()) return std::nullopt;
+    return record.row_count + (node - before);
+  }
   // A blob of float32, encoded as the table has it.
   Status Put(const TableRecord& record, uint64_t row, const Value& value) {
     const auto refuse = [&](const std::string& why) {

@@ -103,16 +103,6 @@ IdSet IdSet::List(std::vector<uint64_t> ids) {
   return set;
 }
 
-IdSet IdSet::From(uint64_t first) const {
-  if (first == 0) return *this;
-  if (!is_list_) return Range(std::max(first_, first) - first, std::max(end_, first) - first);
-  std::vector<uint64_t> ids;
-  for (const uint64_t id : list_) {
-    if (id >= first) ids.push_back(id - first);
-  }
-  return List(std::move(ids));
-}
-
 bool IdSet::Contains(uint64_t id) const {
   if (!is_list_) return id >= first_ && id < end_;
   return std::ranges::binary_search(list_, id);

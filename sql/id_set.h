@@ -24,9 +24,6 @@ class IdSet {
   static IdSet Range(uint64_t first, uint64_t end);
   static IdSet List(std::vector<uint64_t> ids);  // REQUIRES: ascending, each once
 
-  // Those from `first` on, counted from there.
-  IdSet From(uint64_t first) const;
-
   uint64_t size() const { return is_list_ ? list_.size() : end_ - first_; }
   uint64_t operator[](uint64_t i) const { return is_list_ ? list_[i] : first_ + i; }
   bool is_list() const { return is_list_; }

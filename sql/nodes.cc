@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "id_set.h"
+#include "quarry/format/node_types.h"
 #include "quarry/format/types.h"
 #include "quarry/import/graph_change.h"
 #include "row_stream.h"
@@ -58,6 +59,9 @@ class NodesCursor final : public Cursor {
     std::unique_ptr<NodesCursor> cursor(new NodesCursor(session, query));
     QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
     cursor->node_count_ = snapshot->node_count;
+    if (query.Wants(kType)) {
+      cursor->types_ = NodeTypes(cursor->manifest_->node_types, snapshot->node_count);
+    }
     cursor->is_lookup_ = OneId(query) != nullptr;
     QUARRY_RETURN_IF_ERROR(cursor->ResolveNames());
     cursor->ids_ = IdSet::Make(*cursor->query_, kId, cursor->node_count_);
@@ -252,8 +256,7 @@ class NodesCursor final : public Cursor {
   }
 
   Status GetType(Output& out) {
-    const std::vector<NodeTypeRecord>& types = manifest_->node_types;
-    if (!types.empty()) out.Text(types[TypeOfNode(types, id_)].name);
+    if (!types_.empty()) out.Text(manifest_->node_types[types_.TypeOf(id_)].name);
     return Status::Ok();
   }
 
@@ -271,7 +274,8 @@ class NodesCursor final : public Cursor {
   Session& session_;
   const std::shared_ptr<const Manifest> manifest_;
   const Query* query_;
-  Query resolved_;  // where names are constraints: what they say of ids
+  Query resolved_;   // where names are constraints: what they say of ids
+  NodeTypes types_;  // where they are asked for
   uint64_t node_count_ = 0;
   bool is_lookup_ = false;  // of one id
   IdSet ids_;
@@ -317,10 +321,10 @@ class NodesTable final : public Table {
   // A node behind the last one. Its rows are zeros until the transaction sets them.
   Result<int64_t> Insert(std::span<const Value> values) override {
     QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session_.snapshot());
-    QUARRY_RETURN_IF_ERROR(CheckNodesCanCome(*manifest(), session_.store().path()));
+    QUARRY_TRY(const std::string type, TypeOf(values[kType]));
     const uint64_t next = snapshot->node_count + session_.pending().nodes_added();
     const auto given = [&](int column) { return !std::holds_alternative<std::monostate>(values[column]); };
-    for (const int column : {kInDegree, kOutDegree, kTimestamp, kType}) {
+    for (const int column : {kInDegree, kOutDegree, kTimestamp}) {
       if (!given(column)) continue;
       return MakeStatus(Code::kInvalidArgument, "nodes: {} of a new node cannot be set; leave it out",
                         kColumns[column].name);
@@ -329,7 +333,7 @@ class NodesTable final : public Table {
       return MakeStatus(Code::kInvalidArgument,
                         "nodes: the next node is {}: leave out the id, or UPDATE a node that is there", next);
     }
-    QUARRY_RETURN_IF_ERROR(AddNode(snapshot->node_count, values[kName]));
+    QUARRY_RETURN_IF_ERROR(AddNode(snapshot->node_count, values[kName], type));
     if (given(kLabel)) QUARRY_RETURN_IF_ERROR(SetLabel(next, values[kLabel]));
     if (given(kSplit)) QUARRY_RETURN_IF_ERROR(SetSplit(next, values[kSplit]));
     return static_cast<int64_t>(next);
@@ -348,7 +352,17 @@ class NodesTable final : public Table {
 
  private:
   std::shared_ptr<const Manifest> manifest() const { return session_.manifest(); }
-  Status AddNode(uint64_t node_count, const Value& name) {
+  // Of a new node; empty where nodes have none.
+  Result<std::string> TypeOf(const Value& value) const {
+    const auto* const name = std::get_if<std::string>(&value);
+    if (name == nullptr && !std::holds_alternative<std::monostate>(value)) {
+      return Status(Code::kInvalidArgument, "nodes: the type of a new node would be no text");
+    }
+    const std::string type = name == nullptr ? "" : *name;
+    QUARRY_RETURN_IF_ERROR(TypeOfAdded(*manifest(), type, session_.store().path()).status());
+    return type;
+  }
+  Status AddNode(uint64_t node_count, const Value& name, const std::string& type) {
     const auto* const text = std::get_if<std::string>(&name);
     const bool none = std::holds_alternative<std::monostate>(name);
     if (none == manifest()->has_entity_names || (!none && text == nullptr)) {
@@ -357,7 +371,7 @@ class NodesTable final : public Table {
                             ? "nodes have names: give a text as the name of each new one"
                             : "nodes have no names: leave it out");
     }
-    return session_.pending().AddNode(node_count, none ? std::nullopt : std::optional(*text)).status();
+    return session_.pending().AddNode(node_count, none ? std::nullopt : std::optional(*text), type).status();
   }
   Status SetLabel(uint64_t node, const Value& value) {
     const int64_t label = std::holds_alternative<std::monostate>(value) ? -1 : IntegerOf(value).value_or(-2);

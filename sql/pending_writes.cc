@@ -42,8 +42,16 @@ Status PendingWrites::Put(std::string_view table, uint64_t row, std::vector<std:
   return Status::Ok();
 }
 
-Result<uint64_t> PendingWrites::AddNode(uint64_t node_count, std::optional<std::string> name) {
+Result<uint64_t> PendingWrites::AddNode(uint64_t node_count, std::optional<std::string> name,
+                                        const std::string& type) {
+  if (nodes_added_ > 0 && type != node_type_) {
+    return MakeStatus(
+        Code::kInvalidArgument,
+        "nodes: this transaction adds nodes of type \"{}\": commit it before those of type \"{}\"",
+        node_type_, type);
+  }
   QUARRY_RETURN_IF_ERROR(Append(Node{std::move(name)}));
+  node_type_ = type;
   first_node_ = node_count;
   return node_count + nodes_added_++;
 }
@@ -100,7 +108,10 @@ Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
     if (node != nullptr && node->name) names.push_back(*node->name);
   }
   GraphChangeOptions options = {.nodes = nodes_added_, .memory_bytes = kGraphChangeBytesMin};
-  if (nodes_added_ > 0) options.first_node = first_node_;
+  if (nodes_added_ > 0) {
+    options.first_node = first_node_;
+    options.node_type = node_type_;
+  }
   QUARRY_TRY(const std::unique_ptr<GraphChange> change, GraphChange::Create(store, budget_, options));
   QUARRY_RETURN_IF_ERROR(change->Put(rows));
   if (!names.empty()) QUARRY_RETURN_IF_ERROR(change->Name(names));
@@ -173,7 +184,7 @@ void PendingWrites::TakeBack(const Entry& entry) {
     if (--place->second == 0) removed_.erase(place);
     --changes_;
   } else if (std::holds_alternative<Node>(entry)) {
-    --nodes_added_;
+    if (--nodes_added_ == 0) node_type_.clear();
   } else {
     --changes_;
   }

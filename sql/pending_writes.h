@@ -40,8 +40,9 @@ class PendingWrites {
   // Each of them: kOutOfBudget names the most that one transaction may write.
   // `row` of the table, encoded.
   Status Put(std::string_view table, uint64_t row, std::vector<std::byte> bytes);
-  // The next node behind the `node_count` that there are and those that were added before; its id.
-  Result<uint64_t> AddNode(uint64_t node_count, std::optional<std::string> name);
+  // The next node behind the `node_count` that there are and those that were added before; its id. `type`: where nodes have
+  // types, one for all that a transaction adds (kInvalidArgument).
+  Result<uint64_t> AddNode(uint64_t node_count, std::optional<std::string> name, const std::string& type);
   // One that is there: its edges go with it, and whatever is put to its rows.
   Status RemoveNode(NodeId node);
   // Without a weight it has 1, where edges have weights.
@@ -52,6 +53,9 @@ class PendingWrites {
   // What was put there last; empty: nothing. Valid until it is rolled back or committed.
   std::span<const std::byte> Find(std::string_view table, uint64_t row) const;
   uint64_t nodes_added() const { return nodes_added_; }
+  const std::string& node_type() const {
+    return node_type_;
+  }  // of these; empty: none, or nodes have no types
   // How many copies of each edge go.
   const std::map<EdgeKey, uint64_t>& removed() const { return removed_; }
   bool empty() const { return log_.empty(); }
@@ -100,6 +104,7 @@ class PendingWrites {
   std::map<Key, std::vector<size_t>> places_;  // in the log, of each row
   std::map<EdgeKey, uint64_t> removed_;
   uint64_t first_node_ = 0, nodes_added_ = 0;
+  std::string node_type_;
   uint64_t changes_ = 0;  // entries that are of edges, or of nodes that go
   uint64_t bytes_ = 0;
   std::vector<size_t> marks_;  // the log's length at each savepoint

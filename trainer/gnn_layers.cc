@@ -78,7 +78,7 @@ class GnnLayersImpl final : public GnnLayers {
           {MakeLayer(work_, options, l + 1 == count, options.widths[l], options.widths[l + 1], rng)});
     }
     if (!options.inputs.types.empty()) {
-      inputs_ = std::make_unique<InputLayer>(work_, options.inputs.types, options.widths[0], rng);
+      inputs_ = std::make_unique<InputLayer>(work_, options.inputs, options.widths[0], rng);
       no_bias_ = torch::zeros({int64_t{options.widths[0]}});
       parameters_ = inputs_->Parameters();
       names_ = inputs_->ParameterNames();

@@ -15,10 +15,10 @@ uint32_t InputTileRows(uint32_t dim, uint32_t width) { return TileRows(std::max(
 
 }  // namespace
 
-InputLayer::InputLayer(LayerWork& work, const std::vector<InputType>& types, uint32_t width, Rng& rng)
-    : work_(work), width_(width) {
-  types_.reserve(types.size());
-  for (const InputType& input : types) {
+InputLayer::InputLayer(LayerWork& work, const ModelInputs& inputs, uint32_t width, Rng& rng)
+    : work_(work), width_(width), nodes_(inputs.nodes) {
+  types_.reserve(inputs.types.size());
+  for (const InputType& input : inputs.types) {
     Type type{.input = input,
               .weight = Parameter({int64_t{input.dim}, int64_t{width}}),
               .bias = Parameter({int64_t{width}})};
@@ -65,16 +65,18 @@ Status InputLayer::CheckBatch(const BatchView& batch) const {
   return Status::Ok();
 }
 
-size_t InputLayer::TypeOf(NodeId node) const {
-  const auto after =
-      std::ranges::upper_bound(types_, node, {}, [](const Type& type) { return type.input.first; });
-  return static_cast<size_t>(after - types_.begin()) - 1;
-}
-
 Status InputLayer::Resize(const BatchView& batch) {
   const auto nodes = static_cast<uint32_t>(batch.nodes.size());
   for (Type& type : types_) type.end = 0;
-  for (const NodeId node : batch.nodes) types_[TypeOf(node)].end++;
+  const uint64_t known = nodes_.ranges().empty() ? UINT64_MAX : nodes_.ranges().back().end;
+  for (const NodeId node : batch.nodes) {
+    if (node >= known) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "a batch has node {}, which came after the model was told of {} nodes: start again",
+                        node, known);
+    }
+    types_[TypeOf(node)].end++;
+  }
   uint32_t begin = 0;
   uint64_t tile_floats = 0, product_floats = 0;
   for (Type& type : types_) {

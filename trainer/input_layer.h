@@ -19,9 +19,9 @@ namespace quarry {
 
 class InputLayer {
  public:
-  // Draws W_t, and b_t of types without rows; the others' are 0. REQUIRES: `work` outlives the layer; a type, the first
-  // from node 0 on.
-  InputLayer(LayerWork& work, const std::vector<InputType>& types, uint32_t width, Rng& rng);
+  // Draws W_t, and b_t of types without rows; the others' are 0. `inputs` has the types, and which nodes are of them.
+  // REQUIRES: `work` outlives the layer; a type.
+  InputLayer(LayerWork& work, const ModelInputs& inputs, uint32_t width, Rng& rng);
 
   // By type: the weight, where it has rows, and the bias.
   std::vector<Parameter*> Parameters();
@@ -29,7 +29,8 @@ class InputLayer {
 
   // kInternal for a batch whose rows are of other types.
   Status CheckBatch(const BatchView& batch) const;
-  // Orders the nodes by type and grows the buffers. Before Forward, and once a batch.
+  // Orders the nodes by type and grows the buffers. Before Forward, and once a batch. kInvalidArgument for a node that came
+  // after the model was told of the types.
   Status Resize(const BatchView& batch);
   // Fills the output. `mask` drops elements of what is given.
   void Forward(const BatchView& batch, RowNorm norm, const DropoutMask& mask);
@@ -47,7 +48,7 @@ class InputLayer {
     Parameter bias;               // [width]
     uint32_t begin = 0, end = 0;  // its nodes in order_
   };
-  size_t TypeOf(NodeId node) const;
+  size_t TypeOf(NodeId node) const { return nodes_.empty() ? 0 : nodes_.TypeOf(node); }
   FeatureView RowsOf(const BatchView& batch, size_t type) const;
   torch::Tensor Products(uint32_t rows);
   // Runs work(begin, end, rows) over tiles of a type's nodes, with their decoded rows; none of a type without.
@@ -58,6 +59,7 @@ class InputLayer {
   LayerWork& work_;
   const uint32_t width_;
   std::vector<Type> types_;
+  const NodeTypes nodes_;
   Matrix output_;                        // [nodes, width]
   std::vector<uint32_t> order_, slots_;  // by type: the block's nodes, and where their rows are
   Matrix tile_, products_;               // of a tile, one row behind the other: [rows, dim] and [rows, width]

@@ -36,7 +36,8 @@ quarry::wire::PutGraph GraphOf(const quarry_graph_change& change) {
                                   .weighted = change.weights != nullptr,
                                   .remove = change.remove != 0,
                                   .removed_nodes = change.removed_node_count,
-                                  .relation = change.relation};
+                                  .relation = change.relation,
+                                  .node_type = quarry::client::TextOr(change.node_type, "")};
   for (size_t i = 0; i < change.name_count; ++i) {
     graph.names.push_back(quarry::client::TextOr(change.names[i], ""));
   }

@@ -27,7 +27,7 @@ struct ChangeArguments {
   std::string edges, weights, memory;
   std::string sort_memory = "256MiB";
   std::string nodes, split, names;  // nodes: a file of features, or their number; or of ids that are removed
-  std::string type, node_type;      // of the edges, and of the nodes that are removed; empty: not given
+  std::string type, node_type;      // of the edges, and of the nodes; empty: not given
   SourceHints hints;
   PutOptions put;
   GraphChangeOptions options;
@@ -47,6 +47,7 @@ struct ChangeSource {
 struct ChangeTypes {
   uint32_t relation = 0;
   uint32_t node_type = 0;
+  std::string node_type_name;  // empty: nodes have no types
 };
 
 bool IsNumber(const std::string& text) {
@@ -114,21 +115,26 @@ Result<ChangeTypes> TypesOf(client::Store& store, const ChangeArguments& argumen
                         folder, arguments.type);
     }
     types.relation = *relation;
-  } else if (!arguments.type.empty()) {
+  } else if (!arguments.type.empty() && !arguments.edges.empty()) {
     return Status(Code::kUsage, "--type is of edges, where there are several relations: leave it out");
   }
-  if (!arguments.remove || arguments.nodes.empty() || manifest.node_types.empty()) {
-    if (arguments.node_type.empty()) return types;
-    return Status(Code::kUsage, "--node-type is of nodes that go, where nodes have types: leave it out");
+  // Where nodes come or go alone, --type is theirs.
+  const std::string& node_type =
+      arguments.node_type.empty() && arguments.edges.empty() ? arguments.type : arguments.node_type;
+  if (arguments.nodes.empty() || manifest.node_types.empty()) {
+    if (node_type.empty()) return types;
+    return MakeStatus(Code::kUsage, "{} is of nodes that come or go, where nodes have types: leave it out",
+                      arguments.node_type.empty() ? "--type" : "--node-type");
   }
-  const auto type = std::ranges::find(manifest.node_types, arguments.node_type, &NodeTypeRecord::name);
+  const auto type = std::ranges::find(manifest.node_types, node_type, &NodeTypeRecord::name);
   if (type == manifest.node_types.end()) {
     QUARRY_TRY(const std::string folder, FolderOf(store));
     return MakeStatus(
         Code::kUsage, "{}: --node-type: {}", folder,
-        ThereIsNo("type of nodes", arguments.node_type, "ids count from 0 in each of", manifest.node_types));
+        ThereIsNo("type of nodes", node_type, "ids count from 0 in each of", manifest.node_types));
   }
   types.node_type = static_cast<uint32_t>(type - manifest.node_types.begin());
+  types.node_type_name = node_type;
   return types;
 }
 
@@ -178,6 +184,7 @@ Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   ProgressBar bar;
   ChangeArguments used = arguments;
   used.options.nodes = source.nodes;
+  if (source.nodes > 0) used.options.node_type = types.node_type_name;
   used.options.progress = bar.AsFunction("the graph is as it was");
   const auto change = [&]() -> Result<GraphChangeReport> {
     QUARRY_TRY(const std::unique_ptr<GraphChange> made, OpenChange(*store, arguments.database, used.options));
@@ -259,8 +266,12 @@ std::shared_ptr<ChangeArguments> AddEdgeOptions(CLI::App* verb, Action& action) 
   verb->add_option("--edges", arguments->edges,
                    "file with the edges, as `quarry import` takes it: .npy, .npz, .csv")
       ->type_name("FILE");
-  verb->add_option("--type", arguments->type,
-                   "relation of all the edges, where there are several: author:writes:paper, or writes")
+  verb->add_option(
+          "--type", arguments->type,
+          "relation of all the edges, where there are several: author:writes:paper, or writes; without "
+          "edges as --node-type")
+      ->type_name("NAME");
+  verb->add_option("--node-type", arguments->node_type, "of all the nodes, where nodes have types")
       ->type_name("NAME");
   verb->add_option("--topology", arguments->options.topology, "that has them")
       ->type_name("NAME")
@@ -306,8 +317,9 @@ void AddAdd(CLI::App& app, Action& action) {
       "that is there already stays, or gets the new weight; of an undirected graph the reverse comes, too.\n"
       "`quarry compact` folds what was added into new files. Where nodes have types, a file counts those of "
       "each from 0,\n"
-      "as the folder that was imported, and edges come alone.\n"
-      "Example: quarry add db/ --nodes features.npy --edges edges.npy");
+      "as the folder that was imported, and new nodes are behind the last one of their type.\n"
+      "Example: quarry add db/ --nodes features.npy --edges edges.npy\n"
+      "Example: quarry add db/ --nodes papers.npy --node-type paper --edges writes.npy --type writes");
 }
 
 void AddRemove(CLI::App& app, Action& action) {
@@ -317,8 +329,6 @@ void AddRemove(CLI::App& app, Action& action) {
   verb->add_option("--nodes", arguments->nodes,
                    "file with the ids of nodes that go, as `quarry put --ids` takes it")
       ->type_name("FILE");
-  verb->add_option("--node-type", arguments->node_type, "of the nodes that go, where nodes have types")
-      ->type_name("NAME");
   verb->footer(
       "All or nothing, as `quarry add`. An edge goes with all its parallel copies, and of an undirected "
       "graph with\n"

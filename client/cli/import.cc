@@ -9,6 +9,7 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/format/node_types.h"
 #include "quarry/import/dataset.h"
 #include "quarry/import/import.h"
 #include "quarry/storage/store.h"
@@ -77,7 +78,7 @@ void PrintSummary(const ImportArguments& arguments, const Manifest& manifest, do
     text += fmt::format(", {} places at {} times", times.places, times.count);
   std::string types;
   for (const NodeTypeRecord& type : manifest.node_types) {
-    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", type.count, type.name);
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", NodeCount(type), type.name);
   }
   if (!types.empty()) text += " (" + types + ")";
   if (features != nullptr) {

@@ -17,6 +17,7 @@
 #include "quarry/base/units.h"
 #include "quarry/format/embedding_spec.h"
 #include "quarry/format/feature_table.h"
+#include "quarry/format/node_types.h"
 #include "quarry/layout/layout.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/topology.h"
@@ -52,6 +53,9 @@ class InfoReport {
     json_["classes"] = figures_.Count("classes");
     json_["timestamp"] = figures_.Count("timestamp");
     if (manifest.FindTable("split") != nullptr) json_["splits"] = figures_.Group("splits");
+    for (size_t i = 0; i < manifest.node_types.size(); ++i) {
+      json_["node_types"][i]["count"] = NodeCount(manifest.node_types[i]);
+    }
     for (size_t i = 0; i < manifest.edge_types.size(); ++i) {
       const EdgeTypeRecord& type = manifest.edge_types[i];
       json_["edge_types"][i]["source"] = manifest.node_types[type.source].name;

@@ -115,14 +115,19 @@ Result<std::unique_ptr<GraphChange>> OpenChange(client::Store& store, const std:
     return GraphChange::Create(database->store(), database->budget(), options);
   }
   QUARRY_TRY(Manifest manifest, ManifestOf(store, address));
-  wire::PutGraph graph = {
-      .topology = options.topology, .first_node = manifest.node_count, .nodes = options.nodes};
+  wire::PutGraph graph = {.topology = options.topology,
+                          .first_node = manifest.node_count,
+                          .nodes = options.nodes,
+                          .node_type = options.node_type};
   if (manifest.FindTopology(options.topology) == nullptr) {
     QUARRY_TRY(const std::string folder, FolderOf(store));
     return MakeStatus(Code::kNotFound, "{}: {}", folder,
                       ThereIsNo("topology", options.topology, "topologies", manifest.topologies));
   }
-  if (options.nodes > 0) AddNodes(options.nodes, manifest);
+  if (options.nodes > 0) {
+    QUARRY_TRY(const uint32_t node_type, TypeOfAdded(manifest, options.node_type, address));
+    AddNodes(options.nodes, node_type, manifest);
+  }
   QUARRY_TRY(std::unique_ptr<client::LargePut> put, store.BeginPut(graph));
   return std::unique_ptr<GraphChange>(
       std::make_unique<RemoteChange>(std::move(manifest), options, std::move(graph), std::move(put)));

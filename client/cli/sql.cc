@@ -115,7 +115,8 @@ void AddSql(CLI::App& app, Action& action) {
       ->check(SecondsBetween(0.001, 1e6));
   AddInlineFlag(verb, arguments->inline_only);
   verb->footer(
-      "Tables: nodes, edges, relations, node_types, edge_types, features, embeddings, embedding_rows, "
+      "Tables: nodes, edges, relations, node_types, node_ranges, edge_types, features, embeddings, "
+      "embedding_rows, "
       "layouts, batches,\nsegments, caches, partitions, files, runs, versions, snapshots, stats, "
       "device_profile.\n"
       "On a terminal, .help lists commands.\n"

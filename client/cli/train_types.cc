@@ -47,9 +47,9 @@ Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& 
   if (!manifest.edge_types.empty()) {
     train.inputs.kind_count = static_cast<uint32_t>(manifest.edge_types.size());
     for (const NodeTypeRecord& type : manifest.node_types) {
-      train.inputs.types.push_back(
-          {.name = type.name, .first = static_cast<NodeId>(type.first), .dim = columns(type.feature_table)});
+      train.inputs.types.push_back({.name = type.name, .dim = columns(type.feature_table)});
     }
+    train.inputs.nodes = NodeTypes(manifest.node_types);
     return Status::Ok();
   }
   const TopologyRecord* const graph = manifest.FindTopology(road.topology);

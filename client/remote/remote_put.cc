@@ -70,6 +70,12 @@ Status CheckChange(const Session& session, const wire::PutGraph& graph) {
         "change the database in its folder",
         session.path());
   }
+  if (!graph.node_type.empty() && !session.has_typed_nodes()) {
+    return MakeStatus(Code::kUnsupported,
+                      "{}: the server is of a Quarry that adds no nodes of types: stop it, and change the "
+                      "database in its folder",
+                      session.path());
+  }
   if (!std::holds_alternative<std::vector<std::byte>>(graph.block)) return NotInMemory("edges");
   const bool fits = graph.edges <= UINT32_MAX && graph.removed_nodes <= UINT32_MAX;
   const uint64_t bytes =
@@ -117,10 +123,7 @@ class Pieces {
   Pieces(const Link& link, std::shared_ptr<Session> session, uint64_t number,
          const std::optional<wire::PutGraph>& graph)
       : link_(link), session_(std::move(session)), put_({.number = number}) {
-    if (graph) {
-      graph_ =
-          wire::PutGraph{.topology = graph->topology, .first_node = graph->first_node, .nodes = graph->nodes};
-    }
+    if (graph) graph_ = graph->Nodes();
   }
   // Waits: whoever is next shall not be told that this one is under way.
   ~Pieces() {
@@ -155,7 +158,7 @@ class Pieces {
   // Names, removed nodes and edges, in as many pieces as they take.
   Status Change(const wire::PutGraph& graph) {
     QUARRY_RETURN_IF_ERROR(CheckChange(*session_, graph));
-    wire::PutGraph part = {.topology = graph.topology, .first_node = graph.first_node, .nodes = graph.nodes};
+    wire::PutGraph part = graph.Nodes();
     uint64_t name_bytes = 0;
     for (const std::string& name : graph.names) {
       part.names.push_back(name);

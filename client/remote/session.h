@@ -57,6 +57,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool has_put_graph() const { return has_put_pieces() && (capabilities_ & wire::kPutGraph) != 0; }
   bool has_node_removal() const { return (capabilities_ & wire::kRemoveNodes) != 0; }
   bool has_relations() const { return (capabilities_ & wire::kRelations) != 0; }
+  bool has_typed_nodes() const { return (capabilities_ & wire::kTypedNodes) != 0; }
   bool has_ranks() const { return (capabilities_ & wire::kRanks) != 0; }
   bool has_maintenance() const { return (capabilities_ & wire::kMaintenance) != 0; }
   uint64_t budget_bytes() const { return budget_bytes_; }  // granted

@@ -16,6 +16,7 @@
 #include "quarry/import/external_sort.h"
 #include "quarry/storage/edge_columns.h"
 #include "quarry/storage/growth.h"
+#include "quarry/storage/record_names.h"
 #include "quarry/storage/times.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
@@ -33,11 +34,6 @@ Status NoSuchNode(std::string_view place, uint64_t node, uint64_t node_count) {
                     place, node, node_count, node_count - 1);
 }
 
-// "paper": the type of the nodes that begin with `first`.
-std::string_view TypeFrom(const Manifest& manifest, uint64_t first) {
-  return manifest.node_types[TypeOfNode(manifest.node_types, first)].name;
-}
-
 Status NoWeights(const TopologyRecord& topology) {
   return MakeStatus(
       Code::kInvalidArgument,
@@ -49,8 +45,8 @@ Status NoWeights(const TopologyRecord& topology) {
 class GraphChangeImpl final : public GraphChange {
  public:
   GraphChangeImpl(Store& store, MemoryBudget& budget, const GraphChangeOptions& options,
-                  std::shared_ptr<const Manifest> before, Manifest after, std::shared_ptr<const void> right,
-                  MemoryBudget::Reservation reservation)
+                  std::shared_ptr<const Manifest> before, Manifest after, uint32_t node_type,
+                  std::shared_ptr<const void> right, MemoryBudget::Reservation reservation)
       : store_(store),
         budget_(budget),
         options_(options),
@@ -59,7 +55,7 @@ class GraphChangeImpl final : public GraphChange {
         after_(std::move(after)),
         right_(std::move(right)),
         reservation_(std::move(reservation)),
-        nodes_(store, *before_, after_) {
+        nodes_(store, *before_, after_, node_type) {
     // Scratch files lie beside those that are written, and have no name once they are open.
     const ExternalSortOptions sort = {
         .memory_bytes = RoundDown(options.memory_bytes / (record_.has_csr ? 2 : 1), kPageBytes),
@@ -280,32 +276,47 @@ Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path, const 
   return WithWeights(std::move(source.edges[0].reader), weights_path);
 }
 
-Status CheckNodesCanCome(const Manifest& manifest, const std::string& path) {
-  if (manifest.node_types.empty()) return Status::Ok();
+Result<uint32_t> TypeOfAdded(const Manifest& manifest, std::string_view node_type, const std::string& path) {
+  const std::vector<NodeTypeRecord>& types = manifest.node_types;
+  if (types.empty() && node_type.empty()) return uint32_t{0};
+  const auto found = std::ranges::find(types, node_type, &NodeTypeRecord::name);
+  if (found != types.end()) return static_cast<uint32_t>(found - types.begin());
+  if (types.empty()) {
+    return MakeStatus(Code::kInvalidArgument, "{}: its nodes have no types: add them without type \"{}\"",
+                      path, node_type);
+  }
   return MakeStatus(
-      Code::kUnsupported,
-      "{}: its nodes have types, which are ranges of ids, and so can only be imported whole: add "
-      "edges between the nodes that there are",
-      path);
+      Code::kInvalidArgument, "{}: its nodes have types, and {}: say of which the added ones are", path,
+      node_type.empty() ? "none is given" : ThereIsNo("type of nodes", node_type, "types", types));
 }
 
-EdgeEnds EndsOf(const Manifest& manifest, std::string_view topology, uint32_t relation) {
-  if (topology != kTypedTopology || relation >= manifest.edge_types.size()) {
-    return {.source_count = manifest.node_count, .destination_count = manifest.node_count};
-  }
-  const EdgeTypeRecord& edges = manifest.edge_types[relation];
-  const NodeTypeRecord &source = manifest.node_types[edges.source],
-                       &destination = manifest.node_types[edges.destination];
-  return {.source_first = source.first,
-          .source_count = source.count,
-          .destination_first = destination.first,
-          .destination_count = destination.count};
+const NodeTypes& GraphChange::types() const {
+  if (!types_) types_.emplace(manifest().node_types);
+  return *types_;
+}
+
+// The types that edges of a relation lead from and to; none where all nodes may be ends.
+struct GraphChange::EdgeEnds {
+  std::optional<uint32_t> source, destination;
+};
+
+GraphChange::EdgeEnds GraphChange::EndsOf(uint32_t relation) const {
+  if (topology().name != kTypedTopology || relation >= manifest().edge_types.size()) return {};
+  const EdgeTypeRecord& edges = manifest().edge_types[relation];
+  return {.source = edges.source, .destination = edges.destination};
 }
 
 template <typename Take>
 Status GraphChange::TakeAll(EdgeReader& edges, uint32_t relation, const Take& take) {
   QUARRY_RETURN_IF_ERROR(CheckRelation(relation));
-  const EdgeEnds ends = EndsOf(manifest(), topology().name, relation);
+  const EdgeEnds ends = EndsOf(relation);
+  const auto count_of = [&](std::optional<uint32_t> type) {
+    return type ? types().Count(*type) : manifest().node_count;
+  };
+  const auto node_of = [&](std::optional<uint32_t> type, uint64_t id) {
+    return type ? types().NodeOf(*type, id) : id;
+  };
+  const uint64_t source_count = count_of(ends.source), destination_count = count_of(ends.destination);
   std::vector<Edge> batch(kChangeBatch);
   uint64_t first = 0;
   while (true) {
@@ -313,14 +324,14 @@ Status GraphChange::TakeAll(EdgeReader& edges, uint32_t relation, const Take& ta
     if (n == 0) return Status::Ok();
     for (size_t i = 0; i < n; ++i) {
       Edge& edge = batch[i];
-      if (edge.source >= ends.source_count) {
-        return NoSuchNode(edges.Position(first + i), edge.source, ends.source_count);
+      if (edge.source >= source_count) {
+        return NoSuchNode(edges.Position(first + i), edge.source, source_count);
       }
-      if (edge.destination >= ends.destination_count) {
-        return NoSuchNode(edges.Position(first + i), edge.destination, ends.destination_count);
+      if (edge.destination >= destination_count) {
+        return NoSuchNode(edges.Position(first + i), edge.destination, destination_count);
       }
-      edge.source += ends.source_first;
-      edge.destination += ends.destination_first;
+      edge.source = node_of(ends.source, edge.source);
+      edge.destination = node_of(ends.destination, edge.destination);
     }
     QUARRY_RETURN_IF_ERROR(take(std::span<const Edge>(batch).first(n), edges.weights()));
     first += n;
@@ -340,20 +351,21 @@ Status GraphChange::CheckRelation(uint32_t relation) const {
 Status GraphChange::CheckEdges(std::span<const Edge> edges, uint32_t relation) const {
   QUARRY_RETURN_IF_ERROR(CheckRelation(relation));
   const Manifest& graph = manifest();
-  const EdgeEnds ends = EndsOf(graph, topology().name, relation);
-  const auto check = [&](size_t i, std::string_view end, uint64_t node, uint64_t first,
-                         uint64_t count) -> Status {
-    if (node - first < count) return Status::Ok();
+  const EdgeEnds ends = EndsOf(relation);
+  const auto check = [&](size_t i, std::string_view end, uint64_t node,
+                         std::optional<uint32_t> wanted) -> Status {
     if (node >= graph.node_count) return NoSuchNode(fmt::format("edge {}", i), node, graph.node_count);
+    if (!wanted) return Status::Ok();
+    const uint32_t type = types().TypeOf(node);
+    if (type == *wanted) return Status::Ok();
     return MakeStatus(Code::kInvalidArgument, "edge {}: its {} {} is of type \"{}\"; {} leads {} \"{}\"", i,
-                      end, node, TypeFrom(graph, node),
+                      end, node, graph.node_types[type].name,
                       EdgeTypeName(graph.node_types, graph.edge_types[relation]),
-                      end == "source" ? "from" : "to", TypeFrom(graph, first));
+                      end == "source" ? "from" : "to", graph.node_types[*wanted].name);
   };
   for (size_t i = 0; i < edges.size(); ++i) {
-    QUARRY_RETURN_IF_ERROR(check(i, "source", edges[i].source, ends.source_first, ends.source_count));
-    QUARRY_RETURN_IF_ERROR(
-        check(i, "destination", edges[i].destination, ends.destination_first, ends.destination_count));
+    QUARRY_RETURN_IF_ERROR(check(i, "source", edges[i].source, ends.source));
+    QUARRY_RETURN_IF_ERROR(check(i, "destination", edges[i].destination, ends.destination));
   }
   return Status::Ok();
 }
@@ -372,12 +384,11 @@ Status GraphChange::RemoveAll(EdgeReader& edges, uint32_t relation) {
 }
 
 Status GraphChange::RemoveAllNodes(IntReader& nodes, uint32_t node_type) {
-  const std::vector<NodeTypeRecord>& types = manifest().node_types;
-  if (node_type >= std::max<size_t>(1, types.size())) {
-    return MakeStatus(Code::kInvalidArgument, "type {} of nodes: there are {}", node_type, types.size());
+  if (node_type >= std::max<size_t>(1, types().size())) {
+    return MakeStatus(Code::kInvalidArgument, "type {} of nodes: there are {}", node_type, types().size());
   }
-  const uint64_t count = types.empty() ? manifest().node_count : types[node_type].count;
-  const uint64_t start = types.empty() ? 0 : types[node_type].first;
+  const bool typed = !types().empty();
+  const uint64_t count = typed ? types().Count(node_type) : manifest().node_count;
   std::vector<int64_t> ids(kChangeBatch);
   std::vector<NodeId> batch;
   for (uint64_t first = 0;; first += batch.size()) {
@@ -390,7 +401,8 @@ Status GraphChange::RemoveAllNodes(IntReader& nodes, uint32_t node_type) {
                           "{}: node id {} is out of range; there are {} nodes, 0 to {}",
                           nodes.Position(first + i), ids[i], count, count - 1);
       }
-      batch.push_back(static_cast<NodeId>(start + static_cast<uint64_t>(ids[i])));
+      const auto id = static_cast<uint64_t>(ids[i]);
+      batch.push_back(static_cast<NodeId>(typed ? types().NodeOf(node_type, id) : id));
     }
     QUARRY_RETURN_IF_ERROR(RemoveNodes(batch));
   }
@@ -431,7 +443,10 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
   if (Times::Of(*graph, before->node_count).any()) {
     return RefuseTimes(store.path(), *graph, before->node_count);
   }
-  if (options.nodes > 0) QUARRY_RETURN_IF_ERROR(CheckNodesCanCome(*before, store.path()));
+  uint32_t node_type = 0;
+  if (options.nodes > 0) {
+    QUARRY_TRY(node_type, TypeOfAdded(*before, options.node_type, store.path()));
+  }
   if (const uint64_t relations = graph->relation_count; relations > uint64_t{1} << kChangeRelationBits) {
     return MakeStatus(Code::kUnsupported, "{}: topology \"{}\" has {} relations: more than {} cannot change",
                       store.path(), options.topology, relations, uint64_t{1} << kChangeRelationBits);
@@ -445,10 +460,11 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
                       store.path(), before->node_count, options.nodes, kNodeCountMax);
   }
   Manifest after = *before;
-  if (options.nodes > 0) AddNodes(options.nodes, after);
+  if (options.nodes > 0) AddNodes(options.nodes, node_type, after);
   QUARRY_TRY(MemoryBudget::Reservation reservation, budget.Reserve(options.memory_bytes, "sorting edges"));
-  return std::unique_ptr<GraphChange>(std::make_unique<GraphChangeImpl>(
-      store, budget, options, std::move(before), std::move(after), std::move(right), std::move(reservation)));
+  return std::unique_ptr<GraphChange>(
+      std::make_unique<GraphChangeImpl>(store, budget, options, std::move(before), std::move(after),
+                                        node_type, std::move(right), std::move(reservation)));
 }
 
 }  // namespace quarry

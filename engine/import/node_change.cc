@@ -25,7 +25,7 @@ NodeChange::~NodeChange() {
 
 Status NodeChange::Begin() {
   if (rows_ != nullptr) return Status::Ok();
-  QUARRY_TRY(rows_, store_.BeginGrowth(added()));
+  QUARRY_TRY(rows_, store_.BeginGrowth(added(), node_type_));
   return Status::Ok();
 }
 
@@ -38,7 +38,9 @@ Status NodeChange::Put(const WriteBatch& rows) {
     int64_t label = 0;
     std::memcpy(&label, rows.value(entry).data(), sizeof(label));
     label_max_ = std::max(label_max_, label);
-    if (entry.row >= first_) labeled_.add(static_cast<uint32_t>(entry.row));
+    if (entry.row < first_) continue;
+    added_label_max_ = std::max(added_label_max_, label);
+    labeled_.add(static_cast<uint32_t>(entry.row));
   }
   return Status::Ok();
 }
@@ -89,7 +91,9 @@ Status NodeChange::Complete(Store::GraphCommit& commit) {
   }
   commit.first_node = first_;
   commit.node_count = added();
+  commit.node_type = node_type_;
   commit.class_count = static_cast<uint64_t>(label_max_ + 1);
+  commit.added_class_count = static_cast<uint64_t>(added_label_max_ + 1);
   commit.rows = rows_.get();
   committing_ = true;
   return Status::Ok();

@@ -17,8 +17,9 @@ namespace quarry {
 // when it goes.
 class NodeChange {
  public:
-  NodeChange(Store& store, const Manifest& before, const Manifest& after)
-      : store_(store), first_(before.node_count), after_(after) {}
+  // `node_type`: of the added nodes, where there are types.
+  NodeChange(Store& store, const Manifest& before, const Manifest& after, uint32_t node_type)
+      : store_(store), first_(before.node_count), after_(after), node_type_(node_type) {}
   ~NodeChange();
   NodeChange(const NodeChange&) = delete;
   NodeChange& operator=(const NodeChange&) = delete;
@@ -35,9 +36,10 @@ class NodeChange {
   Store& store_;
   const uint64_t first_;
   const Manifest& after_;
+  const uint32_t node_type_;
   std::unique_ptr<LargeWrite> rows_;
-  RowBitmap labeled_;  // added nodes that a label was put of
-  int64_t label_max_ = -1;
+  RowBitmap labeled_;                              // added nodes that a label was put of
+  int64_t label_max_ = -1, added_label_max_ = -1;  // of all, and of added nodes
   uint64_t named_ = 0;
   bool committing_ = false;
 };

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quarry/format/node_types.h"
 #include "quarry/storage/edge_columns.h"
 #include "quarry/storage/node_properties.h"
 #include "side_change.h"
@@ -97,12 +98,6 @@ Status EdgesInOtherLists(IoBackend& backend, const Topology& topology, const Row
   }
 }
 
-// The type whose nodes have their rows in the table, if it is one of a type.
-const NodeTypeRecord* TypeWithRowsIn(const Manifest& manifest, const TableRecord& table) {
-  const auto found = std::ranges::find(manifest.node_types, table.name, &NodeTypeRecord::feature_table);
-  return found == manifest.node_types.end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 Status EdgesOf(IoBackend& backend, MemoryBudget& budget, const Topology& topology,
@@ -123,14 +118,15 @@ Status EdgesOf(IoBackend& backend, MemoryBudget& budget, const Topology& topolog
 Status ClearRowsOf(const Manifest& manifest, const RowBitmap& nodes,
                    const std::function<Status(const WriteBatch&)>& put) {
   WriteBatch batch;
+  const NodeTypes types(manifest.node_types);
   for (const uint32_t node : nodes) {
     for (const TableRecord& table : manifest.tables) {
       if (table.name == kLabels) {
         batch.SetLabel(node, -1);
       } else if (table.name == kSplits) {
         batch.SetSplit(node, Split::kNone);
-      } else if (const NodeTypeRecord* const type = TypeWithRowsIn(manifest, table)) {
-        if (node - type->first < type->count) batch.Delete(table.name, node - type->first);
+      } else if (const auto type = FindTypeOfTable(manifest.node_types, table.name)) {
+        if (types.TypeOf(node) == *type) batch.Delete(table.name, types.RowOf(node));
       } else if (IsByNode(table)) {
         batch.Delete(table.name, node);
       }

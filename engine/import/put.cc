@@ -118,7 +118,7 @@ class Put {
       QUARRY_TRY(const auto converted,
                  converter_->Convert(std::span(rows_).first(count * from_bytes), report_.nodes + done));
       for (size_t i = 0; i < count; ++i) {
-        batch_.Put(table_->name, static_cast<uint64_t>(ids[done + i]),
+        batch_.Put(table_->name, static_cast<uint64_t>(ids[done + i]) - target_.first_row,
                    converted.subspan(i * row_bytes, row_bytes));
       }
       done += count;
@@ -218,6 +218,20 @@ class ChangeWrite final : public LargeWrite {
 
 Status PutAdded(GraphChange& change, PutSource source, const PutOptions& options) {
   AddedIds ids(change);
+  const NodeTypes& types = change.types();
+  PutOptions used = options;
+  uint64_t first_row = 0;
+  if (!types.empty() && source.features != nullptr) {
+    const NodeTypes::Range& added = types.RangeOf(change.first_node());
+    const NodeTypeRecord& type = change.manifest().node_types[added.type];
+    if (options.table == PutOptions().table) used.table = type.feature_table;
+    if (used.table.empty()) {
+      return MakeStatus(Code::kInvalidArgument,
+                        "nodes of type \"{}\" have no features: give the number of nodes instead of rows",
+                        type.name);
+    }
+    if (used.table == type.feature_table) first_row = change.first_node() - added.RowOf(change.first_node());
+  }
   source.ids = &ids;
   const PutTarget target = {.manifest = change.manifest(),
                             .write = [&](const WriteBatch& rows) -> Result<uint64_t> {
@@ -226,8 +240,9 @@ Status PutAdded(GraphChange& change, PutSource source, const PutOptions& options
                             },
                             .begin_large_write = [&]() -> Result<std::unique_ptr<LargeWrite>> {
                               return std::unique_ptr<LargeWrite>(std::make_unique<ChangeWrite>(change));
-                            }};
-  return PutRows(target, source, options).status();
+                            },
+                            .first_row = first_row};
+  return PutRows(target, source, used).status();
 }
 
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options) {

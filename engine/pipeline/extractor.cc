@@ -63,7 +63,7 @@ Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const Fea
                                                    const ExtractorOptions& options) {
   assert(options.staging_bytes >= StagingBytesMin(table));
   const uint64_t rows = table.geometry().row_count;
-  return MakeOf(backend, {{0, rows, &table, options.overlay}}, rows, options);
+  return MakeOf(backend, {{{{.end = rows}}, &table, options.overlay}}, {}, rows, options);
 }
 
 Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const RowSources& rows,
@@ -72,19 +72,22 @@ Result<std::unique_ptr<Extractor>> Extractor::Make(IoBackend& backend, const Row
          options.joined == nullptr);
   std::vector<Part> parts;
   for (const RowSource& source : rows.sources()) {
-    parts.push_back({source.first, source.end, source.table.get(), source.overlay.get()});
+    parts.push_back({source.nodes, source.table.get(), source.overlay.get()});
   }
+  const std::span<const NodeTypes::Range> without_rows = rows.nodes_without_rows();
   ExtractorOptions joining = options;
   joining.joined = rows.joined();
-  return MakeOf(backend, std::move(parts), rows.node_count(), joining);
+  return MakeOf(backend, std::move(parts), {without_rows.begin(), without_rows.end()}, rows.node_count(),
+                joining);
 }
 
 Result<std::unique_ptr<Extractor>> Extractor::MakeOf(IoBackend& backend, std::vector<Part> parts,
+                                                     std::vector<NodeTypes::Range> without_rows,
                                                      uint64_t node_count, const ExtractorOptions& options) {
   assert(options.io_depth > 0);
   QUARRY_TRY(IoBuffer staging, IoBuffer::Allocate(options.staging_bytes));
-  return std::unique_ptr<Extractor>(
-      new Extractor(backend, std::move(parts), node_count, options, std::move(staging)));
+  return std::unique_ptr<Extractor>(new Extractor(backend, std::move(parts), std::move(without_rows),
+                                                  node_count, options, std::move(staging)));
 }
 
 // Misses become keys (node << 32 | slot) sorted by node, which is the order of the file: neighbouring rows
@@ -105,7 +108,7 @@ Status Extractor::Load(const RowTarget& target, std::span<const NodeId> nodes,
   RadixSortByKey(keys_, node_count_, sort_scratch_);
   loaded_.clear();
 
-  const bool one_table = parts_.size() == 1 && parts_[0].first == 0 && parts_[0].end == node_count_;
+  const bool one_table = parts_.size() == 1 && without_rows_.empty();
   const Status status =
       one_table ? LoadPart(parts_[0], target, cancelled, stats) : LoadParts(target, cancelled, stats);
   if (!status.ok()) {
@@ -128,24 +131,26 @@ Status Extractor::LoadPart(const Part& part, const RowTarget& target, const std:
   return LoadSorted(target, cancelled, stats);
 }
 
-// Table by table. Nodes of no table have no row, and nobody has to wait for it.
+// Table by table: the rows of a type ascend with its nodes. Nodes of no table have no row, and nobody has to wait for it.
 Status Extractor::LoadParts(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats) {
   all_keys_.swap(keys_);
-  auto key = all_keys_.begin();
-  const auto until = [&](uint64_t node) {
-    const auto end = node > 0xffffffff ? all_keys_.end() : std::lower_bound(key, all_keys_.end(), node << 32);
-    return std::span(std::exchange(key, end), end);
+  const auto keys_of = [&](const NodeTypes::Range& nodes) {
+    const auto from = [&](uint64_t node) {
+      return node > 0xffffffff ? all_keys_.end()
+                               : std::lower_bound(all_keys_.begin(), all_keys_.end(), node << 32);
+    };
+    return std::span(from(nodes.first), from(nodes.end));
   };
-  const auto skip_to = [&](uint64_t node) {
-    for (const uint64_t skipped : until(node)) loaded_.push_back(static_cast<uint32_t>(skipped));
-  };
+  for (const NodeTypes::Range& nodes : without_rows_) {
+    for (const uint64_t key : keys_of(nodes)) loaded_.push_back(static_cast<uint32_t>(key));
+  }
   for (const Part& part : parts_) {
-    skip_to(part.first);
     keys_.clear();
-    for (const uint64_t of_part : until(part.end)) keys_.push_back(of_part - (part.first << 32));
+    for (const NodeTypes::Range& nodes : part.nodes) {
+      for (const uint64_t key : keys_of(nodes)) keys_.push_back(key - ((nodes.first - nodes.row) << 32));
+    }
     QUARRY_RETURN_IF_ERROR(LoadPart(part, target, cancelled, stats));
   }
-  skip_to(node_count_);
   return Status::Ok();
 }
 

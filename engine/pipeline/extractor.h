@@ -94,22 +94,23 @@ class Extractor {
 
   // A table, and the nodes whose rows it has.
   struct Part {
-    uint64_t first;
-    uint64_t end;
+    std::vector<NodeTypes::Range> nodes;  // ascending
     const FeatureTable* table;
     const RowOverlay* overlay;
   };
 
-  Extractor(IoBackend& backend, std::vector<Part> parts, uint64_t node_count, const ExtractorOptions& options,
-            IoBuffer staging)
+  Extractor(IoBackend& backend, std::vector<Part> parts, std::vector<NodeTypes::Range> without_rows,
+            uint64_t node_count, const ExtractorOptions& options, IoBuffer staging)
       : backend_(backend),
         parts_(std::move(parts)),
+        without_rows_(std::move(without_rows)),
         node_count_(node_count),
         options_(options),
         staging_(std::move(staging)),
         staging_ring_(staging_.size()) {}
 
   static Result<std::unique_ptr<Extractor>> MakeOf(IoBackend& backend, std::vector<Part> parts,
+                                                   std::vector<NodeTypes::Range> without_rows,
                                                    uint64_t node_count, const ExtractorOptions& options);
   Status LoadParts(const RowTarget& target, const std::atomic<bool>& cancelled, LoadStats& stats);
   Status LoadPart(const Part& part, const RowTarget& target, const std::atomic<bool>& cancelled,
@@ -124,7 +125,8 @@ class Extractor {
   Status Deliver(const RowTarget& target);
 
   IoBackend& backend_;
-  const std::vector<Part> parts_;  // ascending
+  const std::vector<Part> parts_;
+  const std::vector<NodeTypes::Range> without_rows_;  // nodes of no part, ascending
   const uint64_t node_count_;
   const ExtractorOptions options_;
   const IoBuffer staging_;

@@ -2,25 +2,18 @@
 
 #include <algorithm>
 
-#include "quarry/format/graph_types.h"
-
 namespace quarry {
 namespace {
 
-// The tables of a road, by the nodes that their rows are of.
-struct NamedRows {
-  std::string table;
-  uint64_t first = 0;
-};
-
-std::vector<NamedRows> TablesOf(const Manifest& manifest, const RoadSpec& spec) {
+// The tables of a road.
+std::vector<std::string> TablesOf(const Manifest& manifest, const RoadSpec& spec) {
+  std::vector<std::string> tables;
   if (spec.relation_fanouts.empty()) {
-    return spec.feature_table.empty() ? std::vector<NamedRows>()
-                                      : std::vector{NamedRows{spec.feature_table, 0}};
+    if (!spec.feature_table.empty()) tables.push_back(spec.feature_table);
+    return tables;
   }
-  std::vector<NamedRows> tables;
   for (const NodeTypeRecord& type : manifest.node_types) {
-    if (!type.feature_table.empty()) tables.push_back({type.feature_table, type.first});
+    if (!type.feature_table.empty()) tables.push_back(type.feature_table);
   }
   return tables;
 }
@@ -29,8 +22,8 @@ std::vector<NamedRows> TablesOf(const Manifest& manifest, const RoadSpec& spec) 
 
 Result<uint64_t> RowSources::ResidentBytes(const Manifest& manifest, const RoadSpec& spec) {
   uint64_t bytes = spec.feature_table.empty() ? 0 : JoinedColumns::ResidentBytes(manifest, spec.topology);
-  for (const NamedRows& rows : TablesOf(manifest, spec)) {
-    const TableRecord* const record = manifest.FindTable(rows.table);
+  for (const std::string& name : TablesOf(manifest, spec)) {
+    const TableRecord* const record = manifest.FindTable(name);
     if (record == nullptr) continue;  // Open says so
     QUARRY_TRY(const FeatureGeometry geometry,
                FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
@@ -44,22 +37,30 @@ Result<RowSources> RowSources::Open(Store& store, const std::shared_ptr<const Sn
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   RowSources rows;
   QUARRY_TRY(rows.widest_, FeatureGeometry::Make(ElementType::kFloat32, 1, 0));
-  for (const NamedRows& named : TablesOf(*manifest, spec)) {
-    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, named.table));
+  const NodeTypes types(manifest->node_types, snapshot->node_count);
+  for (const std::string& name : TablesOf(*manifest, spec)) {
+    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, name));
     const FeatureGeometry& geometry = table->geometry();
     if (rows.sources_.empty() || geometry.row_bytes > rows.widest_.row_bytes) rows.widest_ = geometry;
-    rows.names_.push_back(named.table);
-    rows.sources_.push_back({.first = named.first,
-                             .end = named.first + geometry.row_count,
-                             .table = std::move(table),
-                             .overlay = nullptr});
+    rows.names_.push_back(name);
+    std::vector<NodeTypes::Range> nodes = {{.end = geometry.row_count}};
+    if (!spec.relation_fanouts.empty()) {
+      const auto ranges = types.RangesOf(*FindTypeOfTable(manifest->node_types, name));
+      nodes.assign(ranges.begin(), ranges.end());
+    }
+    rows.sources_.push_back({.nodes = std::move(nodes), .table = std::move(table), .overlay = nullptr});
   }
   if (spec.relation_fanouts.empty()) {
-    rows.node_count_ = rows.sources_.empty() ? manifest->node_count : rows.sources_.front().end;
+    rows.node_count_ =
+        rows.sources_.empty() ? manifest->node_count : rows.sources_.front().table->geometry().row_count;
+    if (rows.sources_.empty()) rows.without_rows_ = {{.end = rows.node_count_}};
     if (!rows.sources_.empty()) QUARRY_RETURN_IF_ERROR(rows.Join(store, snapshot, spec.topology));
     return rows;
   }
-  rows.node_count_ = manifest->node_count;
+  rows.node_count_ = snapshot->node_count;
+  for (const NodeTypes::Range& range : types.ranges()) {
+    if (manifest->node_types[range.type].feature_table.empty()) rows.without_rows_.push_back(range);
+  }
   for (const NodeTypeRecord& type : manifest->node_types) {
     const auto source = std::ranges::find(rows.names_, type.feature_table);
     if (type.feature_table.empty() || source == rows.names_.end()) {

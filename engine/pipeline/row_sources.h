@@ -14,6 +14,7 @@
 
 #include "quarry/base/status.h"
 #include "quarry/format/batch_view.h"
+#include "quarry/format/node_types.h"
 #include "quarry/format/road_spec.h"
 #include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
@@ -22,10 +23,9 @@
 
 namespace quarry {
 
-// Rows of the nodes [first, end): row i is node first + i's.
+// A table, and the nodes whose rows it has: those of one type, or all.
 struct RowSource {
-  uint64_t first = 0;
-  uint64_t end = 0;
+  std::vector<NodeTypes::Range> nodes;  // ascending, and so are their rows
   std::unique_ptr<FeatureTable> table;
   std::unique_ptr<RowOverlay> overlay;  // in the road's snapshot; null until OpenOverlays
 };
@@ -43,6 +43,8 @@ class RowSources {
   // Nodes, with rows or without.
   uint64_t node_count() const { return node_count_; }
   std::span<const RowSource> sources() const { return sources_; }
+  // Nodes whose type has no rows; all, of a road without rows.
+  std::span<const NodeTypes::Range> nodes_without_rows() const { return without_rows_; }
   // Elements of a row, where there is one table; else 0.
   uint32_t dim() const {
     return sources_.empty() || !types_.empty() ? 0 : static_cast<uint32_t>(widest_.dim);
@@ -62,7 +64,8 @@ class RowSources {
  private:
   Status Join(Store& store, const std::shared_ptr<const Snapshot>& snapshot, std::string_view topology);
 
-  std::vector<RowSource> sources_;  // ascending
+  std::vector<RowSource> sources_;
+  std::vector<NodeTypes::Range> without_rows_;
   std::vector<std::string> names_;  // of their tables
   std::vector<TypeRows> types_;
   FeatureGeometry widest_;

@@ -58,7 +58,7 @@ Status CountByType(const TypedLists& types, std::span<const EdgeTypeRecord> edge
        ++hop) {
     if (spec.fanouts[hop] != kAllNeighbors) continue;
     uint64_t most = 1;
-    for (uint32_t type = 0; type < types.node_types().size(); ++type) {
+    for (uint32_t type = 0; type < types.type_count(); ++type) {
       uint64_t sum = 0;
       for (const uint32_t relation : types.RelationsInto(type))
         sum += spec.relation_fanouts[hop * relations + relation];

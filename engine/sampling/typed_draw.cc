@@ -48,12 +48,12 @@ Result<uint32_t> TypedDraw::Draw(std::span<const NodeId> nodes, uint32_t hop, ui
     const NodeId node = nodes[i];
     const uint64_t base = indptr_[node];
     const uint64_t degree = indptr_[node + 1] - base;
-    const uint32_t type = types_.TypeOf(node);
-    const std::span<const uint32_t> into = types_.RelationsInto(type);
+    const NodeTypes::Range& in = types_.nodes().RangeOf(node);
+    const std::span<const uint32_t> into = types_.RelationsInto(in.type);
     const size_t before = count;
     uint64_t begin = 0;
     for (size_t k = 0; k < into.size() && begin < degree; ++k) {
-      const uint64_t end = types_.EndOf(type, node, k, degree);
+      const uint64_t end = types_.EndOf(in, node, k, degree);
       const uint32_t wanted = of_hop[into[k]];
       if (wanted > 0 && end > begin) {
         Rng rng(MixSeed(seed_, node, into[k]));
@@ -105,14 +105,14 @@ Status CheckTypedFanouts(const NeighborSource& source, const RoadSpec& spec) {
       return MakeStatus(Code::kUsage, "fanout {} of hop {} for a type of edges: give 0 to {}", largest,
                         hop + 1, NeighborSampler::kFanoutMax);
     }
-    for (uint32_t type = 0; type < source.types->node_types().size(); ++type) {
+    for (uint32_t type = 0; type < source.types->type_count(); ++type) {
       uint64_t sum = 0;
       for (const uint32_t relation : source.types->RelationsInto(type)) sum += of_hop[relation];
       if (sum <= spec.fanouts[hop]) continue;
       return MakeStatus(
           Code::kUsage,
           "hop {}: fanouts by type of edges give nodes of type '{}' up to {}, and the hop's fanout is {}",
-          hop + 1, source.types->node_types()[type].name, sum, spec.fanouts[hop]);
+          hop + 1, source.types->NameOf(type), sum, spec.fanouts[hop]);
     }
   }
   return Status::Ok();

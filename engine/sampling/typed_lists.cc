@@ -15,19 +15,20 @@ constexpr uint64_t kRelationsAtATime = 64 * kKiB;
 }  // namespace
 
 uint64_t TypedLists::Bytes(const Manifest& manifest) {
-  return TypedLists(manifest).end_count_ * sizeof(uint32_t);
+  return TypedLists(manifest, manifest.node_count).end_count_ * sizeof(uint32_t);
 }
 
-TypedLists::TypedLists(const Manifest& manifest)
-    : node_types_(manifest.node_types), relation_count_(static_cast<uint32_t>(manifest.edge_types.size())) {
-  for (const NodeTypeRecord& type : node_types_) types_.push_back({.first = type.first});
+TypedLists::TypedLists(const Manifest& manifest, uint64_t node_count)
+    : nodes_(manifest.node_types, node_count),
+      relation_count_(static_cast<uint32_t>(manifest.edge_types.size())) {
+  for (const NodeTypeRecord& type : manifest.node_types) types_.push_back({.name = type.name});
   for (uint32_t relation = 0; relation < relation_count_; ++relation) {
     types_[manifest.edge_types[relation].destination].relations.push_back(relation);
   }
-  for (size_t t = 0; t < types_.size(); ++t) {
+  for (uint32_t t = 0; t < types_.size(); ++t) {
     types_[t].ends_at = end_count_;
     const size_t into = types_[t].relations.size();
-    end_count_ += node_types_[t].count * (into == 0 ? 0 : into - 1);
+    end_count_ += nodes_.Count(t) * (into == 0 ? 0 : into - 1);
   }
 }
 
@@ -64,7 +65,7 @@ Result<std::unique_ptr<TypedLists>> TypedLists::FromMemory(const Manifest& manif
 
 Result<std::unique_ptr<TypedLists>> TypedLists::Make(const Manifest& manifest, const Topology& topology,
                                                      const NextRelations& next) {
-  std::unique_ptr<TypedLists> lists(new TypedLists(manifest));
+  std::unique_ptr<TypedLists> lists(new TypedLists(manifest, topology.node_count()));
   QUARRY_RETURN_IF_ERROR(lists->Fill(topology, next));
   return lists;
 }
@@ -77,17 +78,17 @@ Status TypedLists::Fill(const Topology& topology, const NextRelations& next) {
   degrees_max_.resize(relation_count_);
   std::span<const uint32_t> relations;
   uint64_t edge = 0;
-  for (uint32_t t = 0; t < types_.size(); ++t) {
-    const Type& type = types_[t];
+  for (const NodeTypes::Range& range : nodes_.ranges()) {
+    const Type& type = types_[range.type];
     const size_t kept = type.relations.empty() ? 0 : type.relations.size() - 1;
-    for (uint64_t i = 0; i < node_types_[t].count; ++i) {
-      const uint64_t begin = indptr[type.first + i];
-      const uint64_t end = indptr[type.first + i + 1];
+    for (uint64_t node = range.first; node < range.end; ++node) {
+      const uint64_t begin = indptr[node];
+      const uint64_t end = indptr[node + 1];
       if (end - begin > std::numeric_limits<uint32_t>::max()) {
         return MakeStatus(Code::kUnsupported, "{}: node {} has {} in-neighbors, too many to sample by type",
-                          topology.file().path(), type.first + i, end - begin);
+                          topology.file().path(), node, end - begin);
       }
-      uint32_t* const ends = ends_.data() + type.ends_at + i * kept;
+      uint32_t* const ends = ends_.data() + type.ends_at + range.RowOf(node) * kept;
       size_t k = 0;
       for (; edge < end; ++edge) {
         if (relations.empty()) {
@@ -106,7 +107,7 @@ Status TypedLists::Fill(const Topology& topology, const NextRelations& next) {
             Code::kCorruption,
             "{}: edge {} into node {} is of type {}, which does not run into nodes of type '{}', or not "
             "behind the one before it",
-            topology.file().path(), edge, type.first + i, relation, node_types_[t].name);
+            topology.file().path(), edge, node, relation, type.name);
       }
       for (; k < kept; ++k) ends[k] = static_cast<uint32_t>(end - begin);
       for (uint32_t from = 0, j = 0; j < type.relations.size(); ++j) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quarry/base/units.h"
+#include "quarry/format/node_types.h"
 #include "quarry/storage/feature_table.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/record_names.h"
@@ -69,7 +70,7 @@ Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& 
   const NodeTypeRecord* const of = TypeOf(manifest, create.table);
   QUARRY_TRY(const FeatureGeometry geometry,
              FeatureGeometry::Make(create.element_type, create.dim,
-                                   of == nullptr ? manifest.node_count : of->count));
+                                   of == nullptr ? manifest.node_count : NodeCount(*of)));
   TableRecord record = {.name = create.table,
                         .file = fmt::format("features/{}-1.qft", create.table),
                         .element_type = create.element_type,
@@ -103,7 +104,7 @@ Status CreateTable(Store& store, MemoryBudget& budget, const wire::CreateTable& 
     QUARRY_RETURN_IF_ERROR(CheckNewTable(next, create, store.path()));
     NodeTypeRecord* const type = TypeOf(next, record.name);
     if (type != nullptr) type->feature_table = record.name;
-    const uint64_t rows = type == nullptr ? next.node_count : type->count;
+    const uint64_t rows = type == nullptr ? next.node_count : NodeCount(*type);
     record.added_rows = rows - record.row_count;
     record.row_count = rows;
     next.tables.push_back(record);

@@ -12,16 +12,16 @@ constexpr uint64_t kStepEdges = 256 * kKiB;  // of the file, at a time
 
 }  // namespace
 
-Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, std::string_view name) {
+Result<EdgeFile> EdgeFile::Open(Store& store, MemoryBudget& budget, const Snapshot& snapshot,
+                                std::string_view name) {
   EdgeFile file;
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* const record = manifest->FindTopology(name);
+  const TopologyRecord* const record = snapshot.FindTopology(name);
   if (record == nullptr) {
     return MakeStatus(Code::kNotFound, "{}: there are no edges \"{}\"", store.path(), name);
   }
   file.record = *record;
   QUARRY_TRY(file.reservation, budget.Reserve(Topology::ResidentBytes(*record), "the topology's indptr"));
-  QUARRY_TRY(file.topology, store.OpenTopology(name));
+  QUARRY_TRY(file.topology, store.OpenTopology(snapshot, name));
   return file;
 }
 

@@ -19,7 +19,8 @@ namespace quarry {
 // An open topology.
 struct EdgeFile {
   // Holds indptr and the checksums of pages. kNotFound, kCorruption, kOutOfBudget.
-  static Result<EdgeFile> Open(Store& store, MemoryBudget& budget, std::string_view name);
+  static Result<EdgeFile> Open(Store& store, MemoryBudget& budget, const Snapshot& snapshot,
+                               std::string_view name);
 
   TopologyRecord record;
   MemoryBudget::Reservation reservation;

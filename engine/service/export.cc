@@ -14,6 +14,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/trace.h"
 #include "quarry/embedding/embedding_reader.h"
+#include "quarry/format/node_types.h"
 #include "quarry/import/graphbolt.h"
 #include "quarry/service/work_folder.h"
 #include "quarry/storage/checkpoint.h"
@@ -64,6 +65,7 @@ class Exporter {
     QUARRY_TRY(snapshot_, store_.TakeSnapshot());
     report_.timestamp = snapshot_->timestamp;
     types_ = store_.manifest()->node_types;
+    nodes_ = NodeTypes(types_, snapshot_->node_count);
     if (IsTyped() && !ToGraphBolt()) {
       return MakeStatus(Code::kUnsupported,
                         "{}: has types of nodes and edges, which --format graphbolt keeps", store_.path());
@@ -137,6 +139,7 @@ class Exporter {
   ExportReport report_;
 
   std::vector<NodeTypeRecord> types_;  // of nodes; empty: one
+  NodeTypes nodes_;                    // of the snapshot, by their types
 
   // What metadata.yaml will say.
   GraphBolt graphbolt_;
@@ -156,7 +159,7 @@ Status Exporter::Topology() {
   if (graph->has_csr) NeedsForImport("--both-directions");
   QUARRY_TRY(const std::vector<std::string> relations, RelationNames(store_));
   if (!HasTriples()) return EdgeArrays(relations);
-  if (!ToGraphBolt()) return ExportTriples(store_, target_, relations, progress_);
+  if (!ToGraphBolt()) return ExportTriples(store_, target_, *snapshot_, relations, progress_);
   LogWarn("{}: a GraphBolt folder has no place for the names of nodes and for the edges that are ranked",
           store_.path());
   return EdgeArrays(relations);
@@ -164,7 +167,7 @@ Status Exporter::Topology() {
 
 Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
-  edge_count_ = manifest->FindTopology("graph")->edge_count;
+  edge_count_ = snapshot_->FindTopology("graph")->edge_count;
   std::vector<EdgeArrayNames> names;
   for (size_t i = 0; i < relations.size(); ++i) {
     if (!ToGraphBolt()) QUARRY_RETURN_IF_ERROR(CheckFileName(relations[i]));
@@ -176,11 +179,7 @@ Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
   for (size_t i = 0; ToGraphBolt() && i < names.size(); ++i) {
     QUARRY_TRY(const std::string type,
                IsTyped() ? relations[i] : EdgeType(relations.empty() ? "" : relations[i]));
-    if (IsTyped()) {
-      const EdgeTypeRecord& edges = manifest->edge_types[i];
-      names[i].source_first = static_cast<NodeId>(types_[edges.source].first);
-      names[i].destination_first = static_cast<NodeId>(types_[edges.destination].first);
-    }
+    if (IsTyped()) names[i].types = &nodes_;
     graphbolt_.edges.push_back({.type = type, .format = "numpy", .path = names[i].edges + ".npy"});
     if (!manifest->FindTopology("graph")->weighted) continue;
     graphbolt_.graph_features.push_back({.domain = "edge",
@@ -189,7 +188,7 @@ Status Exporter::EdgeArrays(const std::vector<std::string>& relations) {
                                          .format = "numpy",
                                          .path = names[i].weights + ".npy"});
   }
-  return ExportEdges(store_, target_, names, progress_);
+  return ExportEdges(store_, target_, *snapshot_, names, progress_);
 }
 
 Status Exporter::Features() {
@@ -310,11 +309,10 @@ Status Exporter::TypedLabels() {
     QUARRY_TRY(std::span<const std::byte> rows, scan.Next());
     if (rows.empty()) break;
     while (!rows.empty()) {
-      const uint32_t type = TypeOfNode(types_, node);
-      const uint64_t left = types_[type].first + types_[type].count - node;
+      const NodeTypes::Range& range = nodes_.RangeOf(node);
       const std::span<const std::byte> part =
-          rows.first(std::min<uint64_t>(rows.size(), left * sizeof(int64_t)));
-      QUARRY_RETURN_IF_ERROR(outputs[type].Append(part));
+          rows.first(std::min<uint64_t>(rows.size(), (range.end - node) * sizeof(int64_t)));
+      QUARRY_RETURN_IF_ERROR(outputs[range.type].Append(part));
       node += part.size() / sizeof(int64_t);
       rows = rows.subspan(part.size());
     }
@@ -346,9 +344,9 @@ Status Exporter::TypedSplits() {
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto split = std::to_integer<size_t>(rows[i]);
       if (split == 0 || split > std::size(parts)) continue;
-      const uint32_t type = TypeOfNode(types_, first + i);
-      QUARRY_RETURN_IF_ERROR(outputs[(split - 1) * types_.size() + type].Append(
-          static_cast<int64_t>(first + i - types_[type].first)));
+      const NodeTypes::Range& range = nodes_.RangeOf(first + i);
+      QUARRY_RETURN_IF_ERROR(outputs[(split - 1) * types_.size() + range.type].Append(
+          static_cast<int64_t>(range.RowOf(first + i))));
     }
     QUARRY_RETURN_IF_ERROR(Tell("exporting splits", scan.done(), scan.geometry().row_count));
   }
@@ -460,8 +458,8 @@ Status Exporter::Metadata() {
   std::string text;
   if (ToGraphBolt()) {
     graphbolt_.name = fs::path(store_.path()).filename().string();
-    for (const NodeTypeRecord& type : types_)
-      graphbolt_.nodes.push_back({.type = type.name, .count = type.count});
+    for (uint32_t type = 0; type < nodes_.size(); ++type)
+      graphbolt_.nodes.push_back({.type = types_[type].name, .count = nodes_.Count(type)});
     if (!IsTyped()) {
       const std::string node_type(relations_.empty() ? "" : kNodeType);
       graphbolt_.nodes.push_back({.type = node_type, .count = store_.manifest()->node_count});

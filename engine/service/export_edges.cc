@@ -45,19 +45,19 @@ class EdgesExport {
     std::vector<uint64_t> counts(names.size());
     // An array has all sources, then all destinations: the edges pass twice, and the second time indptr tells
     // all but the relations.
-    QUARRY_RETURN_IF_ERROR(
-        Pass(first, names.size(), /*with_heads=*/true,
-             [&](size_t i, const Triple& edge, std::span<const float> weight) -> Status {
-               ++counts[i];
-               QUARRY_RETURN_IF_ERROR(outputs[i].Append(int64_t{edge.head} - names[i].source_first));
-               if (target_.text)
-                 QUARRY_RETURN_IF_ERROR(outputs[i].Append(int64_t{edge.tail} - names[i].destination_first));
-               return weight.empty() ? Status::Ok() : weights[i].Append(std::as_bytes(weight));
-             }));
+    QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/true,
+                                [&](size_t i, const Triple& edge, std::span<const float> weight) -> Status {
+                                  ++counts[i];
+                                  QUARRY_RETURN_IF_ERROR(outputs[i].Append(names[i].IdOf(edge.head)));
+                                  if (target_.text)
+                                    QUARRY_RETURN_IF_ERROR(outputs[i].Append(names[i].IdOf(edge.tail)));
+                                  return weight.empty() ? Status::Ok()
+                                                        : weights[i].Append(std::as_bytes(weight));
+                                }));
     if (!target_.text) {
       QUARRY_RETURN_IF_ERROR(Pass(first, names.size(), /*with_heads=*/false,
                                   [&](size_t i, const Triple& edge, std::span<const float>) {
-                                    return outputs[i].Append(int64_t{edge.tail} - names[i].destination_first);
+                                    return outputs[i].Append(names[i].IdOf(edge.tail));
                                   }));
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -144,10 +144,10 @@ Status WriteDictionary(ExportTarget& target, const std::string& file, uint64_t c
   return output.Finish({});
 }
 
-Status WriteTriples(Store& store, ExportTarget& target, std::string_view topology, const std::string& file,
-                    const EntityNames& entities, const std::vector<std::string>& relations,
-                    const ProgressFunction& progress) {
-  QUARRY_TRY(const EdgeFile edge_file, EdgeFile::Open(store, target.budget, topology));
+Status WriteTriples(Store& store, ExportTarget& target, const Snapshot& snapshot, std::string_view topology,
+                    const std::string& file, const EntityNames& entities,
+                    const std::vector<std::string>& relations, const ProgressFunction& progress) {
+  QUARRY_TRY(const EdgeFile edge_file, EdgeFile::Open(store, target.budget, snapshot, topology));
   QUARRY_TRY(const auto scan, EdgeScan::Open(store, target.budget, edge_file));
   QUARRY_TRY(FileOutput output, FileOutput::Create(target, file, 0));
   std::string line;
@@ -184,9 +184,9 @@ Result<std::vector<std::string>> RelationNames(Store& store) {
   return names;
 }
 
-Status ExportEdges(Store& store, ExportTarget& target, const std::vector<EdgeArrayNames>& names,
-                   const ProgressFunction& progress) {
-  QUARRY_TRY(const EdgeFile file, EdgeFile::Open(store, target.budget, "graph"));
+Status ExportEdges(Store& store, ExportTarget& target, const Snapshot& snapshot,
+                   const std::vector<EdgeArrayNames>& names, const ProgressFunction& progress) {
+  QUARRY_TRY(const EdgeFile file, EdgeFile::Open(store, target.budget, snapshot, "graph"));
   EdgesExport edges(store, target, file, progress);
   for (size_t first = 0; first < names.size(); first += kRelationsAtATime) {
     const size_t count = std::min(kRelationsAtATime, names.size() - first);
@@ -195,8 +195,8 @@ Status ExportEdges(Store& store, ExportTarget& target, const std::vector<EdgeArr
   return Status::Ok();
 }
 
-Status ExportTriples(Store& store, ExportTarget& target, const std::vector<std::string>& relations,
-                     const ProgressFunction& progress) {
+Status ExportTriples(Store& store, ExportTarget& target, const Snapshot& snapshot,
+                     const std::vector<std::string>& relations, const ProgressFunction& progress) {
   QUARRY_TRY(const EntityNames entities, EntityNames::Load(store, target.budget));
   // A single relation without a name has its number, too.
   const std::vector<std::string> names = relations.empty() ? std::vector<std::string>{"0"} : relations;
@@ -208,7 +208,7 @@ Status ExportTriples(Store& store, ExportTarget& target, const std::vector<std::
       {"graph", "train.txt"}, {"valid", "valid.txt"}, {"test", "test.txt"}};
   for (const auto& [topology, file] : parts) {
     if (store.manifest()->FindTopology(topology) == nullptr) continue;
-    QUARRY_RETURN_IF_ERROR(WriteTriples(store, target, topology, file, entities, names, progress));
+    QUARRY_RETURN_IF_ERROR(WriteTriples(store, target, snapshot, topology, file, entities, names, progress));
   }
   return Status::Ok();
 }

@@ -26,13 +26,13 @@ Result<std::unique_ptr<PiecePut>> PiecePut::Begin(Store& store, MemoryBudget& bu
     return OfRows(std::move(rows), store.manifest());
   }
   std::unique_ptr<PiecePut> put(new PiecePut());
-  put->graph_ =
-      wire::PutGraph{.topology = graph->topology, .first_node = graph->first_node, .nodes = graph->nodes};
+  put->graph_ = graph->Nodes();
   const uint64_t sort_bytes =
       std::clamp(RoundDown(budget.available_bytes() / 4, kMiB), kGraphChangeBytesMin, kSortBytesMax);
   QUARRY_TRY(put->change_, GraphChange::Create(store, budget,
                                                {.topology = graph->topology,
                                                 .nodes = graph->nodes,
+                                                .node_type = graph->node_type,
                                                 .first_node = graph->first_node,
                                                 .memory_bytes = sort_bytes}));
   return put;
@@ -56,13 +56,12 @@ Status PiecePut::Change(const wire::PutGraph& graph, std::span<const std::byte> 
   if (change_ == nullptr) {
     return Status(Code::kUsage, "a piece changes the graph, and the first one does not: begin with it");
   }
-  if (graph.topology != graph_->topology || graph.nodes != graph_->nodes ||
-      graph.first_node != graph_->first_node) {
-    return MakeStatus(Code::kUsage,
-                      "a piece is of topology \"{}\" and {} nodes from {} on, the first one of \"{}\" and {} "
-                      "from {} on",
-                      graph.topology, graph.nodes, graph.first_node, graph_->topology, graph_->nodes,
-                      graph_->first_node);
+  if (graph.Nodes() != *graph_) {
+    const auto what = [](const wire::PutGraph& of) {
+      return fmt::format("topology \"{}\" and {} nodes{} from {} on", of.topology, of.nodes,
+                         of.node_type.empty() ? "" : " of type \"" + of.node_type + "\"", of.first_node);
+    };
+    return MakeStatus(Code::kUsage, "a piece is of {}, the first one of {}", what(graph), what(*graph_));
   }
   if (!graph.names.empty()) QUARRY_RETURN_IF_ERROR(change_->Name(graph.names));
   if (graph.removed_nodes > 0) {

@@ -245,10 +245,10 @@ class StoreImpl final : public Store {
     return Topology::Open(backend_, path_, *record, manifest()->database_id);
   }
 
-  Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes) override {
+  Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes, uint32_t node_type) override {
     QUARRY_RETURN_IF_ERROR(PrepareToWrite());
     auto grown = std::make_shared<Manifest>(*manifest());
-    AddNodes(nodes, *grown);
+    AddNodes(nodes, node_type, *grown);
     return deltas_.BeginLargeWrite(std::move(grown));
   }
 

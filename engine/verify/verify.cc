@@ -140,8 +140,7 @@ Status VerifyTable(Verification& run, const DataFile& data, const Manifest& mani
              record.file_rows(), record.dim, ElementTypeName(record.element_type));
     return Status::Ok();
   }
-  const bool of_a_type = std::ranges::find(manifest.node_types, record.name,
-                                           &NodeTypeRecord::feature_table) != manifest.node_types.end();
+  const bool of_a_type = FindTypeOfTable(manifest.node_types, record.name).has_value();
   // A type's table has its nodes' rows, which whoever reads the manifest has checked.
   if (IsByNode(record) && !of_a_type && record.row_count != manifest.node_count) {
     AddFault(run, "{}: {} rows, and the catalog says {} nodes", path, record.row_count, manifest.node_count);

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <tuple>
 
 #include "quarry/base/random.h"
+#include "quarry/format/node_types.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -374,8 +376,47 @@ TEST(ManifestTest, EveryFieldOfATypeIsCarried) {
   EXPECT_EQ(std::tuple(edges.source, edges.name, edges.destination, edges.edge_count),
             std::tuple(1u, "r3", 1u, 13u));
   EXPECT_EQ(EdgeTypeName(out.node_types, out.edge_types[1]), "author:r1:paper");
-  EXPECT_EQ(TypeOfNode(out.node_types, 6), 0u);
-  EXPECT_EQ(TypeOfNode(out.node_types, 7), 1u);
+}
+
+// Nodes 10 to 12 and 15 came to the papers, 13 and 14 to the authors.
+Manifest GrownTypedManifest() {
+  Manifest manifest = TypedManifest();
+  manifest.node_count = 16;
+  manifest.tables.back().row_count = 11;
+  manifest.node_types[0].later = {{.first = 10, .count = 3}, {.first = 15, .count = 1}};
+  manifest.node_types[1].later = {{.first = 13, .count = 2}};
+  return manifest;
+}
+
+TEST(ManifestTest, TypesAreListsOfRanges) {
+  const Manifest out = DecodeManifest(EncodeManifest(GrownTypedManifest()), "catalog").value();
+  const std::vector<std::vector<uint64_t>> nodes = {{0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 15}, {7, 8, 9, 13, 14}};
+  // All of them, and those that a snapshot of fewer has.
+  for (const uint64_t count : std::initializer_list<uint64_t>{16, 14, 13, 11, 10, 8, 7, 3, 0}) {
+    const NodeTypes types(out.node_types, count);
+    ASSERT_EQ(types.size(), 2u);
+    for (uint32_t type = 0; type < 2; ++type) {
+      const auto end = std::ranges::lower_bound(nodes[type], count);
+      EXPECT_EQ(types.Count(type), static_cast<uint64_t>(end - nodes[type].begin()));
+      for (auto node = nodes[type].begin(); node != end; ++node) {
+        const auto row = static_cast<uint64_t>(node - nodes[type].begin());
+        EXPECT_EQ(std::tuple(types.TypeOf(*node), types.RowOf(*node), types.NodeOf(type, row)),
+                  std::tuple(type, row, *node))
+            << "of " << count;
+      }
+    }
+  }
+  EXPECT_EQ(NodeCount(out.node_types[0]), 11u);
+  EXPECT_TRUE(NodeTypes().empty());
+  // Ranges that touch become one.
+  NodeTypeRecord paper = out.node_types[0];
+  Extend(paper, 16, 2);
+  EXPECT_EQ(std::pair(paper.later.size(), paper.later.back().count), std::pair(size_t{2}, uint64_t{3}));
+  Extend(paper, 20, 2);
+  EXPECT_EQ(paper.later.size(), 3u);
+  NodeTypeRecord author = TypedManifest().node_types[1];
+  Extend(author, 10, 5);
+  EXPECT_EQ(std::pair(author.later.size(), author.count), std::pair(size_t{0}, uint64_t{8}));
 }
 
 TEST(ManifestTest, TypesThatCannotBeAreRefused) {
@@ -393,6 +434,20 @@ TEST(ManifestTest, TypesThatCannotBeAreRefused) {
   EXPECT_TRUE(refused([](Manifest& m) { m.node_types[1].feature_table = "absent"; }));
   EXPECT_TRUE(refused([](Manifest& m) { m.edge_types[2].source = 2; }));
   EXPECT_TRUE(refused([](Manifest& m) { m.edge_types.pop_back(); }));
+  const auto refused_later = [](auto change) {
+    Manifest manifest = GrownTypedManifest();
+    change(manifest);
+    return DecodeManifest(EncodeManifest(manifest), "catalog").status().code() == Code::kCorruption;
+  };
+  EXPECT_FALSE(refused_later([](Manifest&) {}));
+  EXPECT_TRUE(refused_later([](Manifest& m) { m.node_types[0].later[0].first = 9; }));
+  EXPECT_TRUE(refused_later([](Manifest& m) { m.node_types[0].later[0].count = 4; }));
+  EXPECT_TRUE(
+      refused_later([](Manifest& m) { std::swap(m.node_types[0].later[0], m.node_types[0].later[1]); }));
+  EXPECT_TRUE(refused_later([](Manifest& m) { m.node_types[0].later[1].count = ~uint64_t{0}; }));
+  EXPECT_TRUE(refused_later([](Manifest& m) { m.node_types[1].later[0].count = 0; }));
+  EXPECT_TRUE(refused_later([](Manifest& m) { m.node_types[0].later.pop_back(); }));
+  EXPECT_TRUE(refused_later([](Manifest& m) { m.tables.back().row_count = 10; }));
 }
 
 // Written by the first version that had embeddings.

@@ -8,7 +8,11 @@ import unittest
 import numpy as np
 
 import quarry
-from small_graph import BINARY, DIM, NODES, DatabaseTest, ServedDatabaseTest
+from quarry import _quarry
+from quarry.pyg._hetero import Hetero, Types
+from small_graph import BINARY, DIM, NODES, DatabaseTest, ServedDatabaseTest, serve
+from test_hetero import DIMS, EDGES, TypedTest
+from test_hetero import NODES as COUNTS
 
 _SEED = int(os.environ.get("QUARRY_GROWN_SEED", "7"))
 
@@ -180,6 +184,255 @@ class ServedGrowthTest(ServedDatabaseTest, GrowthTest):
             some = ids[:: count // 50]
             np.testing.assert_array_equal(self.db["feature"][some], x[some - NODES])
         self.assertEqual(self.db.num_edges, self.graph["edges"].shape[1] + count)
+
+
+class TypedModel:
+    """What a database with types should have, by type: rows and labels of nodes, and how often each edge is there; nodes by
+    their numbers in the type."""
+
+    def __init__(self, graph):
+        self.x = {name: graph["x"][name].copy() if name in DIMS else np.zeros((count, 0), np.float32) for name, count in COUNTS.items()}
+        self.labels = {name: graph["labels"].astype(np.int64) if name == "paper" else np.full(count, -1) for name, count in COUNTS.items()}
+        self.edges = {edge_type: collections.Counter(map(tuple, pairs.T.tolist())) for edge_type, pairs in graph["edges"].items()}
+
+    def count(self, name):
+        return len(self.x[name])
+
+    def remove(self, name, numbers):
+        """How many edges went with them."""
+        self.x[name][list(numbers)], self.labels[name][list(numbers)] = 0, -1
+        went = 0
+        for (source, _, destination), edges in self.edges.items():
+            gone = [edge for edge in edges if (source == name and edge[0] in numbers) or (destination == name and edge[1] in numbers)]
+            went += sum(edges.pop(edge) for edge in gone)
+        return went
+
+
+class TypedGrowthTest(TypedTest):
+    def make(self):
+        super().make()
+        self.model = TypedModel(self.graph)
+
+    def some_edges(self, rng, edge_type, count):
+        """Half of them lead to the last nodes of their types or from them."""
+        ends = []
+        for name in edge_type[::2]:
+            nodes = self.model.count(name)
+            ends.append(np.where(rng.random(count) < 0.5, nodes - 1 - rng.integers(0, 4, count), rng.integers(0, nodes, count)))
+        return np.stack(ends)
+
+    def check(self):
+        types = Types.of(self.db)
+        self.assertEqual({type_.name: type_.num_nodes for type_ in types.nodes}, {name: self.model.count(name) for name in COUNTS})
+        self.assertEqual(dict(self.db.sql("SELECT type, count(*) FROM nodes GROUP BY type")), {name: self.model.count(name) for name in COUNTS})
+        self.assertEqual(dict(self.db.sql("SELECT name, count FROM node_types")), {name: self.model.count(name) for name in COUNTS})
+        all_ids = np.concatenate([type_.ids(np.arange(type_.num_nodes)) for type_ in types.nodes])
+        np.testing.assert_array_equal(np.sort(all_ids), np.arange(self.db.num_nodes))
+        for type_ in types.nodes:
+            ids = type_.ids(np.arange(type_.num_nodes))
+            np.testing.assert_array_equal(type_.numbers(ids), np.arange(type_.num_nodes))
+            np.testing.assert_array_equal(self.db["label"][ids], self.model.labels[type_.name])
+            if type_.feature_table:
+                np.testing.assert_array_equal(self.db[type_.feature_table][:], self.model.x[type_.name])
+                rows = dict(self.db.sql('SELECT id, feature FROM features WHERE "table" = ?1 AND id >= ?2', [type_.feature_table, int(ids[-3])]))
+                self.assertEqual(rows, {int(node): self.model.x[type_.name][-3:][i].tobytes() for i, node in enumerate(ids[-3:])})
+        counts = {edge_type: edges.total() for edge_type, edges in self.model.edges.items()}
+        self.assertEqual({(source, name, to): count for source, name, to, count in self.db.sql("SELECT source, name, destination, count FROM edge_types")}, counts)
+        for place, type_ in enumerate(types.nodes):
+            self.check_sample(types, place)
+            self.check_epoch(types.names[place])
+
+    def check_edges(self, block, types, seeds_of):
+        """Nodes, and edges into nodes of the type, as pairs of numbers in their types."""
+        numbers = {name: n_id for name, (n_id, _, _) in zip(types.names, block["nodes"])}
+        for (source, name, to), (edge_index, _, _) in zip(types.edges, block["edges"]):
+            pairs = zip(numbers[source][edge_index[0]].tolist(), numbers[to][edge_index[1]].tolist())
+            yield (source, name, to), collections.Counter(pairs) if to == seeds_of else None
+
+    def check_sample(self, types, place):
+        """All neighbors of all nodes of a type are all edges into it."""
+        seeds = types.nodes[place].ids(np.arange(types.nodes[place].num_nodes)).astype(np.uint32)
+        raw = self.db._sampled(seeds, [-1], 1, relation_fanouts=[-1] * len(types.edges))
+        block = raw.hetero_block(types.raw, place, None)
+        np.testing.assert_array_equal(block["nodes"][place][0][: len(seeds)], np.arange(len(seeds)))
+        for edge_type, drawn in self.check_edges(block, types, types.names[place]):
+            self.assertIn(drawn, (None, self.model.edges[edge_type]), edge_type)
+
+    def check_epoch(self, name):
+        """Batches of all nodes of a type, as Loader makes a HeteroData of them: rows of each type, labels, edges."""
+        hetero = Hetero.of(self.db, [-1], (name, None))
+        place, into = hetero.types.names.index(name), collections.defaultdict(collections.Counter)
+        with self.db.stream(hetero.fanouts, 128, relation_fanouts=hetero.relation_fanouts) as stream:
+            order = np.sort(hetero.seeds).astype(np.uint32)
+            stream.start(hetero.seeds)
+            seen = []
+            while (view := stream.next()) is not None:
+                block = hetero.take(view._raw, _quarry.PygPass(order, None))
+                for of_type, (n_id, x, _) in zip(hetero.types.names, block["nodes"]):
+                    if x is not None:
+                        np.testing.assert_array_equal(x, self.model.x[of_type][n_id])
+                seeds = block["nodes"][place][0][: block["batch_size"]]
+                np.testing.assert_array_equal(block["y"], self.model.labels[name][seeds])
+                seen.extend(seeds.tolist())
+                for edge_type, drawn in self.check_edges(block, hetero.types, name):
+                    into[edge_type].update(drawn or ())
+                view.close()
+            self.assertEqual(sorted(seen), list(range(self.model.count(name))))
+        for edge_type, drawn in into.items():
+            if edge_type[2] == name:
+                self.assertEqual(drawn, self.model.edges[edge_type], edge_type)
+
+    def test_types_grow_as_the_model(self):
+        rng = np.random.default_rng(_SEED)
+        model = self.model
+        for step in range(10):
+            with self.subTest(f"QUARRY_GROWN_SEED={_SEED}", step=step):
+                name = ("paper", "author", "field_of_study")[int(rng.integers(0, 3))]
+                edge_type = list(EDGES)[int(rng.integers(0, len(EDGES)))]
+                count, dim = int(rng.integers(1, 9)), DIMS.get(name, 0)
+                x = rng.standard_normal((count, dim), dtype=np.float32)
+                labels = rng.integers(-1, 4, count)
+                first = model.count(name)
+                model.x[name] = np.concatenate([model.x[name], x])
+                model.labels[name] = np.concatenate([model.labels[name], labels])
+                edges = self.some_edges(rng, edge_type, 12)
+                numbers = self.db.add_nodes(
+                    x if dim else None, count=None if dim else count, type=name, label=labels, split="train", edges=edges, edge_type=edge_type
+                )
+                np.testing.assert_array_equal(numbers, np.arange(first, first + count))
+                model.edges[edge_type].update(map(tuple, edges.T.tolist()))
+                if step % 3 == 1:
+                    other = list(EDGES)[int(rng.integers(0, len(EDGES)))]
+                    edges = self.some_edges(rng, other, 5)
+                    self.db.add_edges(edges, type=other)
+                    model.edges[other].update(map(tuple, edges.T.tolist()))
+                if step % 3 == 2:
+                    gone = set(rng.integers(0, model.count(name), 3).tolist()) | {model.count(name) - 1}
+                    done = self.db.remove_nodes(sorted(gone), type=name)
+                    self.assertEqual((done["nodes_removed"], done["removed"]), (len(gone), model.remove(name, gone)))
+                if step % 4 == 3:
+                    self.db.compact()
+                if step % 2:
+                    self.check()
+        self.assertEqual(self.db.verify(progress=False)["faults"], [])
+        # Columns of edges, by numbers in the types.
+        for edge_type in EDGES:
+            pairs = np.array(sorted(model.edges[edge_type].elements(), key=lambda edge: (edge[1], edge[0]))).T
+            np.testing.assert_array_equal(np.sort(self.db.edge_ids(pairs, edge_type=edge_type)), np.arange(pairs.shape[1]))
+
+    def test_sql_adds_nodes_of_a_type(self):
+        nodes, sql = self.db.num_nodes, lambda text, *values: self.db.sql(text, values, write=True)
+        sql("INSERT INTO nodes (type, label, split) VALUES ('author', 3, 'test'), ('author', NULL, 'none')")
+        self.assertEqual(self.db.sql("SELECT id, type, label, split FROM nodes WHERE id >= ?1", [nodes]).fetchall(), [(nodes, "author", 3, "test"), (nodes + 1, "author", None, "none")])
+        row = np.full(DIMS["author"], 2, np.float32)
+        sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", nodes + 1, row.tobytes())
+        np.testing.assert_array_equal(self.db["author.feature"][COUNTS["author"] :], [np.zeros_like(row), row])
+        sql("INSERT INTO edges (src, dst, type) VALUES (?1, ?2, 'writes')", nodes + 1, self.first["paper"])
+        sql("INSERT INTO nodes (type) VALUES ('paper')")
+        self.assertEqual(self.db.sql("SELECT type, first, count, row FROM node_ranges WHERE first >= ?1 ORDER BY first", [nodes]).fetchall(), [("author", nodes, 2, COUNTS["author"]), ("paper", nodes + 2, 1, COUNTS["paper"])])
+        for text, why in (
+            ("INSERT INTO nodes (label) VALUES (1)", "its nodes have types, and none is given"),
+            ("INSERT INTO nodes (type) VALUES ('venue')", 'there is no type of nodes "venue"'),
+            ("INSERT INTO nodes (type) VALUES ('paper'), ('author')", 'this transaction adds nodes of type "paper": commit it'),
+            (f"INSERT INTO edges (src, dst, type) VALUES ({nodes + 2}, {self.first['paper']}, 'writes')", 'is of type "paper"'),
+            (f"INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES ({nodes + 2}, 'author.feature', zeroblob(28))", f"node {nodes + 2} is none"),
+        ):
+            with self.assertRaisesRegex(quarry.Error, why):
+                sql(text)
+        self.assertEqual(self.db.num_nodes, nodes + 3)
+
+    def test_what_cannot_be_is_refused_and_changes_nothing(self):
+        wide = np.zeros((2, DIMS["paper"] + 1), np.float32)
+        for error, call in (
+            (quarry.InvalidArgument, lambda: self.db.add_nodes(count=1)),
+            (quarry.NotFound, lambda: self.db.add_nodes(count=1, type="venue")),
+            (quarry.UsageError, lambda: self.db.add_nodes(wide, type="paper")),
+            (quarry.UsageError, lambda: self.db.add_nodes(wide, type="field_of_study")),
+            (quarry.UsageError, lambda: self.db.add_nodes(count=1, type="paper", edges=[[0], [0]])),
+            (quarry.InvalidArgument, lambda: self.db.add_nodes(count=1, type="paper", edges=[[COUNTS["author"]], [0]], edge_type="writes")),
+            (quarry.InvalidArgument, lambda: self.db.add_nodes(count=1, type="paper", edges=[[0], [COUNTS["paper"] + 1]], edge_type="writes")),
+        ):
+            with self.assertRaises(error):
+                call()
+        self.check()
+
+    def test_batches_of_nodes_that_came_after_the_types_were_asked_for_are_refused(self):
+        types = Types.of(self.db)
+        (number,) = self.db.add_nodes(count=1, type="paper")
+        node = Types.of(self.db).nodes[types.names.index("paper")].ids([number])
+        raw = self.db._sampled(node.astype(np.uint32), [1], 1, relation_fanouts=[1] * len(EDGES))
+        with self.assertRaisesRegex(quarry.UsageError, "added after its types were asked for"):
+            raw.hetero_block(types.raw, 0, None)
+
+
+@unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
+class ServedTypedGrowthTest(TypedGrowthTest):
+    """The same calls at a server."""
+
+    def setUp(self):
+        super().setUp()
+        serve(self)
+
+
+@unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
+class TypedCommandTest(TypedTest):
+    def run_quarry(self, *arguments):
+        done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_add_and_remove(self):
+        self.db.close()
+        x = np.arange(3 * DIMS["author"], dtype=np.float32).reshape(3, -1)
+        np.save(self.folder / "x.npy", x)
+        np.save(self.folder / "y.npy", np.array([0, -1, 2]))
+        np.save(self.folder / "e.npy", np.array([[COUNTS["author"], COUNTS["author"] + 2], [0, 1]]))
+        nodes, rows = sum(COUNTS.values()), ["--nodes", self.folder / "x.npy", "--labels", self.folder / "y.npy", "--split", "train"]
+        code, out, error = self.run_quarry("add", self.path, *rows, "--node-type", "author", "--edges", self.folder / "e.npy", "--type", "writes")
+        self.assertEqual((code, error), (0, ""))
+        self.assertRegex(out, rf"3 nodes added, {nodes} to {nodes + 2}\n2 edges added")
+        self.assertEqual(self.run_quarry("add", self.path, "--nodes", 2, "--type", "paper")[0], 0)
+        self.assertEqual(self.run_quarry("add", self.path, "--nodes", 1, "--node-type", "author")[0], 0)
+        for arguments, code, expected in (
+            (["--nodes", 1], 2, "there is no type of nodes"),
+            (["--nodes", 1, "--type", "venue"], 2, 'there is no type of nodes "venue"'),
+            (["--nodes", self.folder / "x.npy", "--type", "paper"], 1, "columns"),
+            (["--nodes", self.folder / "x.npy", "--type", "field_of_study"], 1, "have no features"),
+            (["--nodes", 1, "--node-type", "paper", "--edges", self.folder / "e.npy", "--type", "rev_writes"], 1, "node id"),
+        ):
+            done = self.run_quarry("add", self.path, *arguments)
+            self.assertEqual(done[0], code, done)
+            self.assertIn(expected, done[2])
+        np.save(self.folder / "ids.npy", np.array([COUNTS["author"] + 1, 0]))
+        self.assertRegex(self.run_quarry("remove", self.path, "--nodes", self.folder / "ids.npy", "--type", "author")[1], "2 nodes removed")
+        self.assertEqual(self.run_quarry("verify", self.path)[0], 0)
+        self.assertRegex(self.run_quarry("info", self.path)[1], rf"author +{COUNTS['author'] + 4} ")
+        self.assertEqual(self.run_quarry("compact", self.path)[0], 0)
+        self.assertEqual(self.run_quarry("verify", self.path)[0], 0)
+        # An export counts the nodes of each type from 0, and an import of it has one range of each.
+        self.assertEqual(self.run_quarry("export", self.path, self.folder / "out", "--format", "graphbolt")[0], 0)
+        again = self.folder / "again.db"
+        quarry.import_(again, self.folder / "out", progress=False)
+        with quarry.open(self.path) as db, quarry.open(again) as other:
+            self.assertEqual({t.name: t.num_nodes for t in db.node_types}, {"author": COUNTS["author"] + 4, "paper": COUNTS["paper"] + 2, "field_of_study": COUNTS["field_of_study"]})
+            self.assertEqual({t.name: len(t.ranges) for t in db.node_types}, {"author": 3, "paper": 2, "field_of_study": 1})
+            x[1] = 0
+            np.testing.assert_array_equal(db["author.feature"][COUNTS["author"] :], np.concatenate([x, np.zeros((1, DIMS["author"]))]))
+            self.assertEqual([len(t.ranges) for t in other.node_types], [1, 1, 1])
+            new = {t.name: t for t in other.node_types}
+            for type_ in db.node_types:
+                ids, new_ids = (t.ids(np.arange(type_.num_nodes)) for t in (type_, new[type_.name]))
+                np.testing.assert_array_equal(db["label"][ids], other["label"][new_ids])
+                np.testing.assert_array_equal(db["split"][ids], other["split"][new_ids])
+                if type_.feature_table:
+                    np.testing.assert_array_equal(db[type_.feature_table][:], other[type_.feature_table][:])
+            for edge_type in EDGES:
+                self.assertEqual(self.edges_of(db, edge_type), self.edges_of(other, edge_type))
+
+    def edges_of(self, db, edge_type):
+        relation, of, to = db._edge_type(edge_type)
+        rows = np.concatenate([part.copy() for _, part in db._edges_in_parts()])
+        rows = rows[rows[:, 1] == relation]
+        return sorted(zip(of.numbers(rows[:, 0]).tolist(), to.numbers(rows[:, 2]).tolist()))
 
 
 @unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")

@@ -106,7 +106,7 @@ class TypedDatabaseTest(TypedTest):
         row = np.full(DIMS["author"], 2, np.float32)
         self.db.sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", [self.first["author"] + 3, row.tobytes()], write=True)
         np.testing.assert_array_equal(self.db["author.feature"][3], row)
-        with self.assertRaisesRegex(quarry.Error, f"ids of table \"author.feature\" are {self.first['author']} to"):
+        with self.assertRaisesRegex(quarry.Error, f"rows of nodes of type \"author\", and node {self.first['author'] - 1} is none"):
             self.db.sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", [self.first["author"] - 1, row.tobytes()], write=True)
 
     def test_streams_draw_by_type(self):

@@ -46,6 +46,12 @@ constexpr RelationShape kRelations[] = {
     {0, "writes", 1}, {1, "cites", 1}, {1, "appears", 2}, {0, "knows", 0}};
 constexpr uint32_t kRelationCount = std::size(kRelations);
 
+// Which nodes edges of a relation lead from and to.
+struct EdgeEnds {
+  uint64_t source_first = 0, source_count = 0;
+  uint64_t destination_first = 0, destination_count = 0;
+};
+
 struct Kind {
   bool typed = false;
   bool csr = false;
@@ -320,12 +326,12 @@ void GrownRelations::CheckTypes(const Topology& topology) {
   const auto lists = TypedLists::Load(*store_, budget_, *manifest, topology);
   ASSERT_OK(lists);
   for (NodeId node = 0; node < kNodes; ++node) {
-    const uint32_t type = (*lists)->TypeOf(node);
+    const NodeTypes::Range& in = (*lists)->nodes().RangeOf(node);
     const std::span<const uint64_t> indptr = topology.indptr(Adjacency::kCsc);
     uint64_t end = 0;
-    for (size_t k = 0; k < (*lists)->RelationsInto(type).size(); ++k) {
-      end += degrees[{node, (*lists)->RelationsInto(type)[k]}];
-      ASSERT_EQ((*lists)->EndOf(type, node, k, indptr[node + 1] - indptr[node]), end) << "node " << node;
+    for (size_t k = 0; k < (*lists)->RelationsInto(in.type).size(); ++k) {
+      end += degrees[{node, (*lists)->RelationsInto(in.type)[k]}];
+      ASSERT_EQ((*lists)->EndOf(in, node, k, indptr[node + 1] - indptr[node]), end) << "node " << node;
     }
   }
 }
@@ -442,7 +448,7 @@ TEST_F(GrownRelations, RefusesEdgesThatTheRelationDoesNotHave) {
   std::ranges::sort(model_, {}, [&](const Stored& edge) { return Place(edge); });
   ASSERT_NO_FATAL_FAILURE(Check());
   EXPECT_THAT(GraphChange::Create(*store_, budget_, {.nodes = 1}).status().message(),
-              HasSubstr("its nodes have types, which are ranges of ids"));
+              HasSubstr("its nodes have types, and none is given"));
 }
 
 }  // namespace

@@ -16,17 +16,16 @@ namespace quarry::testing_util {
 
 using TableRows = std::vector<std::vector<std::byte>>;
 
-inline TableRows RowsNow(Store& store, const std::string& name) {
-  const auto snapshot = store.TakeSnapshot();
-  EXPECT_OK(snapshot);
-  const TableRecord& record = *(*snapshot)->FindTable(name);
+inline TableRows RowsAt(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
+                        const std::string& name) {
+  const TableRecord& record = *snapshot->FindTable(name);
   const uint64_t row_bytes = RowBytes(record.element_type, record.dim);
   std::vector<std::byte> bytes(record.row_count * row_bytes);
-  const auto table = store.OpenTable(**snapshot, name);
+  const auto table = store.OpenTable(*snapshot, name);
   EXPECT_OK(table);
   Status status = (*table)->ReadRows(store.backend(), 0, record.row_count, bytes);
   EXPECT_OK(status);
-  const auto newer = store.OpenOverlay(name, *snapshot);
+  const auto newer = store.OpenOverlay(name, snapshot);
   EXPECT_OK(newer);
   const std::vector<uint64_t> touched = (*newer)->TouchedRows();
   status = (*newer)->Read(touched, [&](size_t i, std::span<const std::byte> value) {
@@ -39,6 +38,12 @@ inline TableRows RowsNow(Store& store, const std::string& name) {
     rows[row].assign(begin, begin + static_cast<ptrdiff_t>(row_bytes));
   }
   return rows;
+}
+
+inline TableRows RowsNow(Store& store, const std::string& name) {
+  const auto snapshot = store.TakeSnapshot();
+  EXPECT_OK(snapshot);
+  return RowsAt(store, *snapshot, name);
 }
 
 // Everything that verify has to say.

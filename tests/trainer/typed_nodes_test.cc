@@ -32,6 +32,7 @@ constexpr uint32_t kRelations = 5;
 // Nodes of three types: of short rows, of long ones of halves, and without any.
 struct TypedProblem {
   std::vector<InputType> types;
+  NodeTypes nodes;
   std::vector<TypeRows> type_rows;
   Block block;
   std::vector<uint32_t> type_of;  // by node of the block
@@ -46,20 +47,24 @@ struct TypedProblem {
                uint32_t long_dim = 33) {
     Rng rng(seed);
     block = RandomBlock(rng, std::move(hop_offsets), 6);
-    const auto nodes = static_cast<uint32_t>(block.nodes.size());
-    for (size_t i = nodes; i > 1; i--) std::swap(block.nodes[i - 1], block.nodes[rng.Below(i)]);
-    types = {{.name = "paper", .first = 0, .dim = short_dim},
-             {.name = "author", .first = nodes / 2, .dim = long_dim},
-             {.name = "field", .first = nodes - nodes / 6, .dim = 0}};
+    const auto count = static_cast<uint32_t>(block.nodes.size());
+    for (size_t i = count; i > 1; i--) std::swap(block.nodes[i - 1], block.nodes[rng.Below(i)]);
+    types = {{.name = "paper", .dim = short_dim}, {.name = "author", .dim = long_dim}, {.name = "field"}};
+    // Some papers came behind all others.
+    const uint64_t half = count / 2, fields = count - count / 6, later = count - count / 12;
+    nodes = NodeTypes(std::vector<NodeTypeRecord>{
+        {.name = "paper", .first = 0, .count = half, .later = {{.first = later, .count = count - later}}},
+        {.name = "author", .first = half, .count = fields - half},
+        {.name = "field", .first = fields, .count = later - fields}});
     type_rows = {{ElementType::kFloat32, short_dim}, {ElementType::kFloat16, long_dim}, {}};
     stride =
         std::max(RowStride(ElementType::kFloat32, short_dim), RowStride(ElementType::kFloat16, long_dim));
-    bytes.resize(nodes * stride);
-    slots.resize(nodes);
+    bytes.resize(count * stride);
+    slots.resize(count);
     std::iota(slots.begin(), slots.end(), 0);
-    for (size_t i = nodes; i > 1; i--) std::swap(slots[i - 1], slots[rng.Below(i)]);
-    for (uint32_t i = 0; i < nodes; i++) {
-      const uint32_t type = block.nodes[i] < types[1].first ? 0 : block.nodes[i] < types[2].first ? 1 : 2;
+    for (size_t i = count; i > 1; i--) std::swap(slots[i - 1], slots[rng.Below(i)]);
+    for (uint32_t i = 0; i < count; i++) {
+      const uint32_t type = nodes.TypeOf(block.nodes[i]);
       type_of.push_back(type);
       std::byte* const row = bytes.data() + slots[i] * stride;
       std::vector<float>& values = decoded.emplace_back(types[type].dim);
@@ -99,7 +104,7 @@ GnnLayersOptions LayersOf(GnnKind kind, const TypedProblem& problem, std::vector
           .widths = std::move(widths),
           .learning_rate = 0.01,
           .seed = 3,
-          .inputs = {.types = problem.types, .kind_count = kRelations},
+          .inputs = {.types = problem.types, .nodes = problem.nodes, .kind_count = kRelations},
           .split_products = true};
 }
 
@@ -179,7 +184,7 @@ TrainOptions NodeOptions(GnnKind kind, const TypedProblem& problem, uint32_t lay
           .hidden = hidden,
           .learning_rate = 1e-30,
           .seed = 3,
-          .inputs = {.types = problem.types, .kind_count = kRelations}};
+          .inputs = {.types = problem.types, .nodes = problem.nodes, .kind_count = kRelations}};
 }
 
 TEST_P(TypedModels, TheGradientIsTheSlopeOfTheLossUnderDropoutAndNorms) {

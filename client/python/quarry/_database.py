@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from . import _html, _quarry
 from ._batches import Stream
-from ._errors import Busy, InvalidArgument, NotFound, Unsupported, UsageError
+from ._errors import Busy, Error, InvalidArgument, NotFound, Unsupported, UsageError
 from ._sql import Result
 from ._values import (
     ALL_NEIGHBORS,
@@ -46,14 +46,38 @@ class Layout(NamedTuple):
 
 
 class NodeType(NamedTuple):
-    """Nodes of one type: those from `first` on."""
+    """Nodes of one type, numbered in the order of their ids: those from `first` on, as they were imported, and behind them
+    those that were added, whose ids are behind other types'."""
 
     name: str
     first: int
     num_nodes: int
-    feature_table: str | None  # whose row i is node first + i's; None: nodes of the type have no features
+    feature_table: str | None  # whose row i is that of the type's node i; None: nodes of the type have no features
     dim: int  # of its rows
     num_classes: int
+    ranges: tuple[tuple[int, int], ...]  # (first id, how many), ascending
+
+    def ids(self, numbers: Any) -> npt.NDArray[np.int64]:
+        """Ids in the database of nodes of the type, by their numbers in it."""
+        firsts, rows, _ = self._ranges()
+        given = np.asarray(numbers, np.int64)
+        out: npt.NDArray[np.int64] = given + (firsts - rows)[np.searchsorted(rows, given, side="right") - 1] if given.size else given
+        return out
+
+    def numbers(self, ids: Any) -> npt.NDArray[np.int64]:
+        """Their numbers in the type, of nodes by their ids; -1 for nodes of other types."""
+        firsts, rows, counts = self._ranges()
+        given = np.asarray(ids, np.int64)
+        if len(firsts) == 0:
+            return np.full(given.shape, -1, np.int64)
+        at = np.searchsorted(firsts, given, side="right") - 1
+        offset = given - firsts[at]
+        return np.where((at >= 0) & (offset < counts[at]), rows[at] + offset, -1)
+
+    def _ranges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """First ids, numbers of these, and counts of the ranges."""
+        firsts, counts = np.array(self.ranges, np.int64).reshape(-1, 2).T
+        return firsts, np.cumsum(counts) - counts, counts
 
 
 class Table:
@@ -295,9 +319,20 @@ class Database:
 
     @property
     def node_types(self) -> list[NodeType]:
-        """Types of nodes, in the order of their ids; empty where there is one."""
-        rows = self.sql("SELECT name, first, count, feature_table, dim, classes FROM node_types")
-        return [NodeType(name, first, count, table, dim or 0, classes) for name, first, count, table, dim, classes in rows]
+        """Types of nodes; empty where there is one."""
+        rows = self.sql("SELECT name, first, count, feature_table, dim, classes FROM node_types").fetchall()
+        ranges: dict[str, list[tuple[int, int]]] = {row[0]: [] for row in rows}
+        try:
+            for name, first, count in self.sql("SELECT type, first, count FROM node_ranges ORDER BY first") if rows else ():
+                ranges[name].append((first, count))
+        except Error:
+            if not self._address.startswith("unix:"):
+                raise
+            ranges = {row[0]: [(row[1], row[2])] for row in rows}  # of a server whose types are one range each
+        return [
+            NodeType(name, first, sum(count for _, count in ranges[name]), table, dim or 0, classes, tuple(ranges[name]))
+            for name, first, _, table, dim, classes in rows
+        ]
 
     @property
     def edge_types(self) -> list[tuple[str, str, str]]:
@@ -383,7 +418,7 @@ class Database:
             pairs = _pairs_of(edges, self.num_nodes).astype(np.int64)
         else:
             relation, of, to = self._edge_type(edge_type)
-            pairs = _pairs_of(edges, self.num_nodes, of.num_nodes, to.num_nodes).astype(np.int64) + np.array([[of.first], [to.first]], np.int64)
+            pairs = np.stack([type_.ids(ends) for type_, ends in zip((of, to), _pairs_of(edges, self.num_nodes, of.num_nodes, to.num_nodes))])
         if pairs.shape[1] == 0:
             return np.empty(0, np.int64)
         wanted = pairs[1] << 32 | pairs[0]  # by destination
@@ -587,7 +622,7 @@ class Database:
         wanted = ids_of(ids, self.num_nodes).astype(np.uint64)
         if len(np.unique(wanted)) != len(wanted):
             raise UsageError("an id is given twice: which of its rows counts?")
-        return self._store.put(wanted, self._encoded(len(wanted), split, rows), sync)
+        return self._store.put([(name, wanted, values) for name, values in self._encoded(len(wanted), split, rows)], sync)
 
     def _encoded(self, count: int, split: Any, rows: dict[str, Any]) -> list[tuple[str, npt.NDArray[np.uint8] | None]]:
         """Rows of so many nodes by table, as they are stored."""
@@ -605,9 +640,11 @@ class Database:
         features: Any = None,
         *,
         count: int | None = None,
+        type: str | None = None,
         split: Any = None,
         names: Sequence[str] | None = None,
         edges: Any = None,
+        edge_type: str | Sequence[str] | None = None,
         weights: Any = None,
         topology: str = "graph",
         **rows: Any,
@@ -616,17 +653,31 @@ class Database:
         edges=e). `features` (rows of table "feature") says how many, or else `count`; where there is no row, features
         are zeros, the label is -1 and the split none. `names`, where nodes have names; `edges` [2, n] may lead to the new
         nodes, whose ids begin at `num_nodes`. What is opened from then on has them. Busy when another process has added
-        some meanwhile."""
+        some meanwhile.
+
+        `type`: theirs, where nodes have types; `features` are then rows of the type's table, and ids that are returned count
+        from 0 in the type. `edge_type`: the relation of all the edges, where there are several, as add_edges has its type;
+        ids of their ends then count from 0 in their types, the new nodes behind the others of theirs."""
+        first = self.num_nodes  # before types are read: Busy then tells of any that came meanwhile
+        node_type = None if type is None else self._node_type(type)
         if features is not None:
-            rows = {"feature": features, **rows}
+            table = "feature" if node_type is None else node_type.feature_table
+            if table is None:
+                raise UsageError(f"nodes of type {type!r} have no features: give count= instead of rows")
+            rows = {table: features, **rows}
         if count is None:
             count = next((len(values) for values in rows.values() if values is not None), None)
         if count is None:
             raise UsageError("how many nodes? give rows of them, or count=")
-        first = self.num_nodes
         ids = np.arange(first, first + count, dtype=np.uint64)
-        self._change(ids, self._encoded(count, split, rows), list(names or ()), edges, weights, topology)
-        return ids.astype(np.int64)
+        grown = () if node_type is None else (node_type._replace(num_nodes=node_type.num_nodes + count, ranges=(*node_type.ranges, (first, count))),)
+        pairs, relation = (None, 0) if edges is None else self._typed(edges, edge_type, topology, grown)
+        numbers = ids if node_type is None else ids - np.uint64(first - node_type.num_nodes)
+        tables = [
+            (name, numbers if node_type is not None and name == node_type.feature_table else ids, values) for name, values in self._encoded(count, split, rows)
+        ]
+        self._change(tables, list(names or ()), pairs, weights, topology, added=(first, count, type or ""), relation=relation)
+        return numbers.astype(np.int64)
 
     def add_edges(
         self, edges: Any, weights: Any = None, *, type: str | Sequence[str] | None = None, topology: str = "graph"
@@ -638,7 +689,7 @@ class Database:
         `type`: of a graph with several relations, the one that all the edges are of: its name, or ("author", "writes",
         "paper"); where nodes have types, ids then count from 0 in each, as in a `HeteroData`'s edge_index."""
         pairs, relation = self._typed(edges, type, topology)
-        return self._change(np.empty(0, np.uint64), [], [], pairs, weights, topology, relation=relation)
+        return self._change([], [], pairs, weights, topology, relation=relation)
 
     def remove_edges(
         self, edges: Any, *, type: str | Sequence[str] | None = None, topology: str = "graph"
@@ -646,7 +697,7 @@ class Database:
         """Removes edges, with all their parallel copies, in one commit; one that is not there is counted ("absent").
         `type` as add_edges has it."""
         pairs, relation = self._typed(edges, type, topology)
-        return self._change(np.empty(0, np.uint64), [], [], pairs, None, topology, remove=True, relation=relation)
+        return self._change([], [], pairs, None, topology, remove=True, relation=relation)
 
     def remove_nodes(self, ids: Any, *, type: str | None = None, topology: str = "graph") -> dict[str, int]:
         """Removes nodes in one commit: all their edges go, their label is -1 and their split none from then on, and their
@@ -655,25 +706,27 @@ class Database:
         "removed" their edges. Streams and loaders that are open keep the graph that they have. `type`: theirs, where nodes
         have types; ids then count from 0 in it."""
         given = np.asarray(ids)
-        first, count = self._nodes_of(type) if type is not None else (0, self.num_nodes)
+        node_type = None if type is None else self._node_type(type)
+        count = self.num_nodes if node_type is None else node_type.num_nodes
         if given.dtype.kind == "i" and np.any(given < 0):  # which reading takes from the end; here it is a mistake
             raise InvalidArgument(f"nodes from {given.min()} on: there are {count}, from 0 on")
-        removed = ids_of(given, count, "nodes") + np.uint32(first)
-        return self._change(np.empty(0, np.uint64), [], [], None, None, topology, removed=removed)
+        removed = ids_of(given, count, "nodes")
+        if node_type is not None:
+            removed = node_type.ids(removed).astype(np.uint32)
+        return self._change([], [], None, None, topology, removed=removed)
 
-    def _nodes_of(self, type_: str) -> tuple[int, int]:
-        """The first node of a type, and how many it has."""
+    def _node_type(self, name: str) -> NodeType:
         types = {found.name: found for found in self.node_types}
-        if type_ not in types:
-            raise NotFound(f"there is no type of nodes {type_!r}; there are: {', '.join(types) or 'none'}")
-        return types[type_].first, types[type_].num_nodes
+        if name not in types:
+            raise NotFound(f"there is no type of nodes {name!r}; there are: {', '.join(types) or 'none'}")
+        return types[name]
 
-    def _typed(self, edges: Any, type_: str | Sequence[str] | None, topology: str) -> tuple[Any, int]:
-        """Edges of a relation, with ids of the database, and its number."""
+    def _typed(self, edges: Any, type_: str | Sequence[str] | None, topology: str, grown: Sequence[NodeType] = ()) -> tuple[Any, int]:
+        """Edges of a relation, with ids of the database, and its number. `grown`: types as they will be."""
         names = [name for _, name in self.sql("SELECT id, name FROM relations ORDER BY id")]
         if type_ is None:
             if len(names) > 1:
-                raise UsageError(f"edges of which relation? type= one of {', '.join(map(str, names))}")
+                raise UsageError(f"edges of which relation? Its type is one of {', '.join(map(str, names))}")
             return edges, 0
         wanted = type_ if isinstance(type_, str) else ":".join(type_)
         typed = self.edge_types
@@ -690,14 +743,13 @@ class Database:
             raise UsageError(f"edges of shape {pairs.shape}: [2, n] is wanted, sources and destinations")
         ends = []
         for ids, name in zip(pairs, (source, destination)):
-            first, count = self._nodes_of(name)
-            ends.append(ids_of(ids, count, f"nodes of type {name!r}").astype(np.int64) + first)
+            end = next((found for found in grown if found.name == name), None) or self._node_type(name)
+            ends.append(end.ids(ids_of(ids, end.num_nodes, f"nodes of type {name!r}")))
         return np.stack(ends), exact[0]
 
     def _change(
         self,
-        ids: npt.NDArray[np.uint64],
-        tables: list[tuple[str, npt.NDArray[np.uint8] | None]],
+        tables: list[tuple[str, npt.NDArray[np.uint64], npt.NDArray[np.uint8] | None]],
         names: list[str],
         edges: Any,
         weights: Any,
@@ -705,11 +757,13 @@ class Database:
         remove: bool = False,
         removed: npt.NDArray[np.uint32] | None = None,
         relation: int = 0,
+        added: tuple[int, int, str] = (0, 0, ""),
     ) -> dict[str, int]:
-        ends = _pairs_of(np.empty((2, 0), np.uint32) if edges is None else edges, self.num_nodes + len(ids))
+        """`added`: the first new node, how many come, and their type."""
+        ends = _pairs_of(np.empty((2, 0), np.uint32) if edges is None else edges, self.num_nodes + added[1])
         values = None if weights is None else np.ascontiguousarray(weights, np.float32).reshape(-1)
         gone = np.empty(0, np.uint32) if removed is None else removed
-        done = self._store.change_graph(topology, ids, tables, names, ends, values, remove, gone, relation)
+        done = self._store.change_graph(topology, *added, tables, names, ends, values, remove, gone, relation)
         self._shared.clear()  # whoever opens a loader now wants the new graph
         return done
 

@@ -20,12 +20,14 @@ class Store:
     def lookup(
         self, table: str, ids: npt.NDArray[np.uint32], snapshot: Snapshot | None, element_type: int, out: Any, row_bytes: int
     ) -> None: ...
-    def put(self, ids: npt.NDArray[np.uint64], tables: list[tuple[str, npt.NDArray[np.uint8] | None]], sync: bool) -> int: ...
+    def put(self, tables: list[tuple[str, npt.NDArray[np.uint64], npt.NDArray[np.uint8] | None]], sync: bool) -> int: ...
     def change_graph(
         self,
         topology: str,
-        ids: npt.NDArray[np.uint64],
-        tables: list[tuple[str, npt.NDArray[np.uint8] | None]],
+        first_node: int,
+        nodes: int,
+        node_type: str,
+        tables: list[tuple[str, npt.NDArray[np.uint64], npt.NDArray[np.uint8] | None]],
         names: list[str],
         edges: npt.NDArray[np.uint32],
         weights: npt.NDArray[np.float32] | None,
@@ -87,7 +89,7 @@ class LiveSpec:
     ) -> None: ...
 
 class HeteroTypes:
-    def __init__(self, firsts: list[int], dims: list[int], sources: list[int], destinations: list[int]) -> None: ...
+    def __init__(self, ranges: list[tuple[int, int, int, int]], dims: list[int], sources: list[int], destinations: list[int]) -> None: ...
 
 class Batch:
     @property

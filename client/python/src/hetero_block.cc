@@ -6,7 +6,7 @@
 namespace quarry::python {
 
 HeteroBlock::HeteroBlock(const quarry_batch* batch, const HeteroTypes& types)
-    : nodes_(types.firsts.size()), edges_(types.sources.size()) {
+    : nodes_(types.dims.size()), edges_(types.sources.size()) {
   quarry_batch_arrays arrays{};
   Check(quarry_batch_get(batch, &arrays, sizeof arrays));
   Sort(arrays, types);
@@ -14,7 +14,7 @@ HeteroBlock::HeteroBlock(const quarry_batch* batch, const HeteroTypes& types)
 
 HeteroBlock::HeteroBlock(const quarry_batch* batch, const HeteroTypes& types, uint32_t seed_type,
                          const PygPass& pass)
-    : nodes_(types.firsts.size()), edges_(types.sources.size()) {
+    : nodes_(types.dims.size()), edges_(types.sources.size()) {
   quarry_batch_arrays arrays{};
   Check(quarry_batch_get(batch, &arrays, sizeof arrays));
   Sort(arrays, types);
@@ -51,20 +51,27 @@ void HeteroBlock::SortNodes(const quarry_batch_arrays& arrays, const HeteroTypes
   uint32_t node = 0;
   for (uint32_t hop = 0; hop <= arrays.hop_count; ++hop) {
     for (; node < arrays.hop_offsets[hop]; ++node) {
-      const auto after = std::upper_bound(types.firsts.begin(), types.firsts.end(), arrays.nodes[node]);
-      Nodes& nodes = nodes_[static_cast<size_t>(after - types.firsts.begin()) - 1];
+      const uint32_t id = arrays.nodes[node];
+      const auto after =
+          std::upper_bound(types.ranges.begin(), types.ranges.end(), id,
+                           [](uint32_t wanted, const TypedRange& range) { return wanted < range.first; });
+      if (after == types.ranges.begin() || id >= (after - 1)->end) {
+        throw Failure{QUARRY_USAGE,
+                      "this batch has nodes that were added after its types were asked for: make what "
+                      "loads it anew"};
+      }
+      const TypedRange& range = *(after - 1);
+      Nodes& nodes = nodes_[range.type];
+      nodes.ids.push_back(int64_t{range.row} + (id - range.first));
       locals_[node] = static_cast<uint32_t>(nodes.positions.size());
       nodes.positions.push_back(node);
       ++nodes.by_hop[hop];
     }
   }
-  for (size_t type = 0; type < nodes_.size(); ++type) {
-    Nodes& nodes = nodes_[type];
-    nodes.n_id.emplace(std::array<size_t, 1>{nodes.positions.size()});
-    int64_t* const ids = nodes.n_id->data();
-    for (size_t i = 0; i < nodes.positions.size(); ++i) {
-      ids[i] = int64_t{arrays.nodes[nodes.positions[i]]} - types.firsts[type];
-    }
+  for (Nodes& nodes : nodes_) {
+    nodes.n_id.emplace(std::array<size_t, 1>{nodes.ids.size()});
+    std::copy(nodes.ids.begin(), nodes.ids.end(), nodes.n_id->data());
+    nodes.ids = {};
   }
 }
 

@@ -12,9 +12,17 @@
 
 namespace quarry::python {
 
-// The types of a graph, in the order of their ids.
+// Nodes of one type that follow each other, and where the first of them is among those of the type.
+struct TypedRange {
+  uint32_t first = 0;
+  uint64_t end = 0;
+  uint32_t type = 0;
+  uint32_t row = 0;
+};
+
+// The types of a graph, in the order of the manifest.
 struct HeteroTypes {
-  std::vector<uint32_t> firsts;                 // by type of nodes: the first node
+  std::vector<TypedRange> ranges;               // by ascending node
   std::vector<uint32_t> dims;                   // by type of nodes, of its rows; 0: none
   std::vector<uint32_t> sources, destinations;  // by relation: types of nodes
 };
@@ -35,6 +43,7 @@ class HeteroBlock {
   using Int64s = RecycledArray<int64_t, 1>;
   struct Nodes {
     std::vector<uint32_t> positions;  // in the batch
+    std::vector<int64_t> ids;         // among the nodes of the type, until n_id has them
     std::vector<uint32_t> by_hop;
     std::optional<Int64s> n_id;
     std::optional<RecycledArray<float, 2>> x;

@@ -424,11 +424,14 @@ void BindStreams(nb::module_& module) {
   nb::class_<HeteroTypes>(module, "HeteroTypes")
       .def(
           "__init__",
-          [](HeteroTypes* self, const std::vector<uint32_t>& firsts, const std::vector<uint32_t>& dims,
-             const std::vector<uint32_t>& sources, const std::vector<uint32_t>& destinations) {
-            new (self) HeteroTypes{firsts, dims, sources, destinations};
+          [](HeteroTypes* self, const std::vector<std::tuple<uint32_t, uint64_t, uint32_t, uint32_t>>& ranges,
+             const std::vector<uint32_t>& dims, const std::vector<uint32_t>& sources,
+             const std::vector<uint32_t>& destinations) {
+            std::vector<TypedRange> typed;
+            for (const auto& [first, end, type, row] : ranges) typed.push_back({first, end, type, row});
+            new (self) HeteroTypes{std::move(typed), dims, sources, destinations};
           },
-          nb::arg("firsts"), nb::arg("dims"), nb::arg("sources"), nb::arg("destinations"));
+          nb::arg("ranges"), nb::arg("dims"), nb::arg("sources"), nb::arg("destinations"));
   BindBatch(module);
   nb::class_<PygPass>(module, "PygPass")
       .def(

@@ -83,12 +83,13 @@ void Lookup(const Store& store, const std::string& table, const Ids& ids, const 
 using PutIds = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using PutRows = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-using PutTables = std::vector<std::tuple<std::string, std::optional<PutRows>>>;
+// Rows of each table by their ids; without any they are deleted.
+using PutTables = std::vector<std::tuple<std::string, PutIds, std::optional<PutRows>>>;
 
 // Arrays and names outlive it.
-std::vector<quarry_put_rows> PutsOf(const PutIds& ids, const PutTables& tables) {
+std::vector<quarry_put_rows> PutsOf(const PutTables& tables) {
   std::vector<quarry_put_rows> puts;
-  for (const auto& [table, rows] : tables) {
+  for (const auto& [table, ids, rows] : tables) {
     quarry_put_rows put{};
     put.table = table.c_str();
     put.ids = ids.data();
@@ -106,8 +107,8 @@ std::vector<quarry_put_rows> PutsOf(const PutIds& ids, const PutTables& tables) 
   return puts;
 }
 
-uint64_t Put(const Store& store, const PutIds& ids, const PutTables& tables, bool sync) {
-  const std::vector<quarry_put_rows> puts = PutsOf(ids, tables);
+uint64_t Put(const Store& store, const PutTables& tables, bool sync) {
+  const std::vector<quarry_put_rows> puts = PutsOf(tables);
   const std::shared_ptr<StoreHandle> held = store.handle;
   quarry_store* const handle = held->get();
   uint64_t timestamp = 0;
@@ -120,9 +121,11 @@ using Ends = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::
 using RemovedNodes = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Nodes `ids`, which follow the last one, with rows of them, and edges: what became of the graph, by name.
-nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutIds& ids,
-                     const PutTables& tables, const std::vector<std::string>& names, const Ends& edges,
+// So many nodes from `first_node` on, which follow the last one, with rows of them, and edges: what became of the graph, by
+// name. `node_type`: empty where nodes have none.
+nb::dict ChangeGraph(const Store& store, const std::string& topology, uint64_t first_node, uint64_t nodes,
+                     const std::string& node_type, const PutTables& tables,
+                     const std::vector<std::string>& names, const Ends& edges,
                      const std::optional<Weights>& weights, bool remove, const RemovedNodes& removed,
                      uint32_t relation) {
   if (edges.shape(0) != 2) throw Failure{QUARRY_USAGE, "edges are two rows: sources and destinations"};
@@ -130,14 +133,15 @@ nb::dict ChangeGraph(const Store& store, const std::string& topology, const PutI
     throw Failure{QUARRY_USAGE, std::to_string(weights->size()) + " weights for " +
                                     std::to_string(edges.shape(1)) + " edges"};
   }
-  const std::vector<quarry_put_rows> puts = PutsOf(ids, tables);
+  const std::vector<quarry_put_rows> puts = PutsOf(tables);
   std::vector<const char*> texts;
   for (const std::string& name : names) texts.push_back(name.c_str());
   quarry_graph_change change{};
   change.size = sizeof(change);
   change.topology = topology.c_str();
-  change.first_node = ids.size() == 0 ? 0 : ids.data()[0];
-  change.nodes = ids.size();
+  change.first_node = first_node;
+  change.nodes = nodes;
+  change.node_type = node_type.c_str();
   change.names = texts.data();
   change.name_count = texts.size();
   change.sources = edges.data();
@@ -250,10 +254,10 @@ nb::class_<Store> BindTables(nb::module_& module) {
       .def("stats", Stats)
       .def("lookup", Lookup, nb::arg("table"), nb::arg("ids"), nb::arg("snapshot").none(),
            nb::arg("element_type"), nb::arg("out"), nb::arg("row_bytes"))
-      .def("put", Put, nb::arg("ids"), nb::arg("tables"), nb::arg("sync"))
-      .def("change_graph", ChangeGraph, nb::arg("topology"), nb::arg("ids"), nb::arg("tables"),
-           nb::arg("names"), nb::arg("edges"), nb::arg("weights").none(), nb::arg("remove"),
-           nb::arg("removed"), nb::arg("relation"))
+      .def("put", Put, nb::arg("tables"), nb::arg("sync"))
+      .def("change_graph", ChangeGraph, nb::arg("topology"), nb::arg("first_node"), nb::arg("nodes"),
+           nb::arg("node_type"), nb::arg("tables"), nb::arg("names"), nb::arg("edges"),
+           nb::arg("weights").none(), nb::arg("remove"), nb::arg("removed"), nb::arg("relation"))
       .def("take_snapshot", TakeSnapshot)
       .def("read_edges", ReadEdges, nb::arg("topology"), nb::arg("first"), nb::arg("out"));
   return store;

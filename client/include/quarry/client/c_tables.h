@@ -109,6 +109,8 @@ struct quarry_graph_change {
   const uint32_t* removed_nodes;
   size_t removed_node_count;
   uint32_t relation; /* of all the edges, where there are several */
+  const char*
+      node_type; /* of all added nodes, where nodes have types; else null. Their rows of its table are behind its others */
 };
 struct quarry_graph_changed {
   uint64_t timestamp;

@@ -13,7 +13,7 @@ from .._errors import UsageError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .._database import Database, Table
+    from .._database import Database, NodeType, Table
     from ._hetero import EdgePlaces, Types
 
     EdgeType = tuple[str, str, str]
@@ -82,14 +82,15 @@ def rows_by_id(values: Any, ids: Any) -> Any:
     return torch.from_numpy(np.array(values[ids]))
 
 
-def targets_of_seeds(table: Table, seed_type: str | None = None, first: int = 0) -> Addition:
-    """y of a database whose nodes have numbers to learn instead of a class; with types, of nodes of one, from `first` on."""
+def targets_of_seeds(table: Table, seed_type: NodeType | None = None) -> Addition:
+    """y of a database whose nodes have numbers to learn instead of a class; with types, of nodes of one."""
 
     def add(data: Any) -> Any:
         import torch
 
-        seeds = data if seed_type is None else data[seed_type]
-        rows = table[seeds.n_id[: seeds.batch_size].cpu().numpy() + first]
+        seeds = data if seed_type is None else data[seed_type.name]
+        nodes = seeds.n_id[: seeds.batch_size].cpu().numpy()
+        rows = table[nodes if seed_type is None else seed_type.ids(nodes)]
         seeds.y = torch.from_numpy(rows.astype(np.float32, copy=False)).to(seeds.n_id.device)
         return data
 

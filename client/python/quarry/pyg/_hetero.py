@@ -36,7 +36,11 @@ class Types:
         self.edges = db.edge_types
         self.names = [type_.name for type_ in types]
         self.raw = _quarry.HeteroTypes(
-            [type_.first for type_ in types],
+            sorted(
+                (first, first + count, place, number)
+                for place, type_ in enumerate(types)
+                for (first, count), number in zip(type_.ranges, np.cumsum([0, *(count for _, count in type_.ranges)]).tolist())
+            ),
             [type_.dim for type_ in types],
             [self.names.index(source) for source, _, _ in self.edges],
             [self.names.index(destination) for _, _, destination in self.edges],
@@ -88,7 +92,7 @@ class Types:
             if len(found) != 1:
                 of = "of no type" if len(found) == 0 else "of types " + ", ".join(self.names[i] for i in found)
                 raise UsageError(f"input_nodes {input_nodes!r}: the split has nodes {of}; give the type, as ({self.names[0]!r}, {input_nodes!r})")
-            return int(found[0]), nodes - self.nodes[found[0]].first
+            return int(found[0]), self.nodes[found[0]].numbers(nodes)
         if not isinstance(input_nodes, (tuple, list)) or len(input_nodes) != 2 or input_nodes[0] not in self.names:
             raise UsageError(f"input_nodes {input_nodes!r}: a type of nodes ({', '.join(self.names)}) and which of them, as ({self.names[0]!r}, 'train')")
         index = self.names.index(input_nodes[0])
@@ -97,10 +101,11 @@ class Types:
             if wanted not in SPLITS:
                 raise UsageError(f"input_nodes {input_nodes!r}: 'train', 'valid' or 'test', ids, a mask, or None")
             nodes = nodes_of_split(self._db, wanted)
-            nodes = nodes[(nodes >= type_.first) & (nodes < type_.first + type_.num_nodes)]
+            nodes = type_.numbers(nodes)
+            nodes = nodes[nodes >= 0]
             if len(nodes) == 0:
                 raise UsageError(f"input_nodes {input_nodes!r}: the database has no {wanted} nodes of this type" + (" with labels" if wanted == "train" else ""))
-            return index, nodes - type_.first
+            return index, nodes
         if wanted is None:
             return index, np.arange(type_.num_nodes)
         given = array_of(wanted)
@@ -108,7 +113,10 @@ class Types:
         return index, given if given.dtype == np.bool_ else ids.astype(np.int64)
 
     def _types_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted([type_.first + type_.num_nodes for type_ in self.nodes], nodes, side="right")
+        types = np.full(len(nodes), -1, np.int64)
+        for place, type_ in enumerate(self.nodes):
+            types[type_.numbers(nodes) >= 0] = place
+        return types
 
 
 class EdgePlaces:
@@ -183,7 +191,7 @@ class Hetero:
         self._seed_type, seeds = types.seeds_of(input_nodes)
         if seeds.dtype == np.bool_:
             seeds = np.flatnonzero(seeds)
-        self.seeds: npt.NDArray[np.int64] = seeds.astype(np.int64, copy=False) + types.nodes[self._seed_type].first
+        self.seeds = types.nodes[self._seed_type].ids(seeds)
 
     @property
     def seeds_of(self) -> NodeType:

@@ -320,8 +320,8 @@ class Loader:
             )
             if self._has_targets:
                 source = self._snapshot or self._db.snapshot()
-                of_type = () if self._hetero is None else (self._hetero.seed_type, self._hetero.seeds_of.first)
-                self._transform = in_turn(targets_of_seeds(source["target"], *of_type), self._added, self._given)
+                of_type = None if self._hetero is None else self._hetero.seeds_of
+                self._transform = in_turn(targets_of_seeds(source["target"], of_type), self._added, self._given)
             if self._hetero is not None:
                 spec["relation_fanouts"] = self._hetero.relation_fanouts
             self._stream, self._gpu = self._opened_gpu(spec) if self._by_engine else (self._db._shared_stream(**spec), None)

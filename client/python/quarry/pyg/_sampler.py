@@ -177,8 +177,8 @@ class NeighborSampler(BaseSampler):
             node, edge_index = torch.from_numpy(n_id), torch.from_numpy(block)
             edge = None if edge_ids is None else torch.from_numpy(edge_ids)
             return SamplerOutput(node, edge_index[0], edge_index[1], edge, num_sampled_nodes=num_nodes, num_sampled_edges=num_edges)
-        first = [self.types.by_name(type_, "seeds").first for type_, _ in seeds]
-        raw = self.db._sampled(np.concatenate([part + np.uint32(begin) for part, begin in zip(ids, first)]), self._fanouts, stream_seed, **self._draws)
+        nodes_of = [self.types.by_name(type_, "seeds").ids(part).astype(np.uint32) for part, (type_, _) in zip(ids, seeds)]
+        raw = self.db._sampled(np.concatenate(nodes_of), self._fanouts, stream_seed, **self._draws)
         made = raw.hetero_block(self.types.raw, 0, None)
         nodes, edges = dict(zip(self.types.names, made["nodes"])), dict(zip(self.types.edges, made["edges"]))
         return HeteroSamplerOutput(

@@ -19,7 +19,7 @@ from ._hetero import Types, array_of, types_of
 from ._memory import available_bytes
 
 if TYPE_CHECKING:
-    from .._database import Database, Snapshot, Table
+    from .._database import Database, NodeType, Snapshot, Table
 
 # Names that PyG's models look for, and the tables that have them; other tables go by their own names.
 _ATTRIBUTES = {"feature": ("x",), "label": ("y",), "split": ("train_mask", "val_mask", "test_mask")}
@@ -32,11 +32,11 @@ _Layout = tuple[torch.Tensor, torch.Tensor, "torch.Tensor | None"]
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """An attribute of the nodes of one group: rows [first, first + count) of a table."""
+    """An attribute of the nodes of one group: rows of a table, which are by node or by the number in the type."""
 
     table: Table
-    first: int
     count: int
+    of_type: NodeType | None = None  # whose nodes' rows they are, of a table of all nodes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,9 +44,8 @@ class _Column:
 
     def ids(self, key: slice | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Rows of the table, one behind the other."""
-        if isinstance(key, slice):
-            return np.arange(*key.indices(self.count), dtype=np.int64) + self.first
-        return ids_of(key, self.count).astype(np.int64) + self.first
+        rows = np.arange(*key.indices(self.count), dtype=np.int64) if isinstance(key, slice) else ids_of(key, self.count).astype(np.int64)
+        return rows if self.of_type is None else self.of_type.ids(rows)
 
     def read(self, key: slice | npt.NDArray[Any]) -> npt.NDArray[Any]:
         if isinstance(key, slice):
@@ -109,14 +108,14 @@ class FeatureStore(pyg_data.FeatureStore):
         return self._multi_get_tensor([attr])[0]
 
     def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[torch.Tensor | None]:
-        read: dict[tuple[str, int, int], npt.NDArray[Any]] = {}  # by rows of a table, and index
+        read: dict[tuple[str, str | None, int], npt.NDArray[Any]] = {}  # by rows of a table, and index
         out: list[torch.Tensor | None] = []
         for attr in attrs:
             if isinstance(attr.group_name, tuple):
                 out.append(self._edge_rows(attr))
                 continue
             column = self._column(attr.attr_name, attr.group_name)
-            key = (column.table.name, column.first, id(attr.index))
+            key = (column.table.name, None if column.of_type is None else column.of_type.name, id(attr.index))
             if key not in read:
                 read[key] = column.read(_key_of(attr.index))
             out.append(_tensor_of(attr.attr_name, read[key]))
@@ -231,14 +230,26 @@ class FeatureStore(pyg_data.FeatureStore):
 
 @dataclasses.dataclass(frozen=True)
 class _Edges:
-    """The edges of one type: how many, of which relation (None: there is one type), and where the ids of their ends begin."""
+    """The edges of one type: how many, of which relation (None: there is one type), and which nodes their ends may be."""
 
     count: int
+    sources: int  # how many nodes
+    targets: int
     relation: int | None = None
-    first_source: int = 0
-    first_target: int = 0
-    sources: int = 0  # nodes of the sources' type
-    targets: int = 0
+    types: tuple[NodeType, NodeType] | None = None  # of sources and targets
+
+    @staticmethod
+    def of(count: int, relation: int, source: NodeType, target: NodeType) -> _Edges:
+        return _Edges(count, source.num_nodes, target.num_nodes, relation, (source, target))
+
+    def numbers(self, sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Ends of edges, by ids of the database, as numbers in their types."""
+        if self.types is None:
+            return sources, targets
+        row, col = self.types[0].numbers(sources), self.types[1].numbers(targets)
+        if np.any(row < 0) or np.any(col < 0):
+            raise UsageError("nodes were added after this GraphStore was made: make it anew")
+        return row, col
 
 
 class GraphStore(pyg_data.GraphStore):
@@ -262,11 +273,10 @@ class GraphStore(pyg_data.GraphStore):
         self._types: dict[Any, _Edges] = {}
         types = {type_.name: type_ for type_ in types_of(db)}
         if not types:
-            self._types[None] = _Edges(db.num_edges, sources=db.num_nodes, targets=db.num_nodes)
+            self._types[None] = _Edges(db.num_edges, db.num_nodes, db.num_nodes)
             return
         for name, relation, source, destination, count in db.sql("SELECT name, relation, source, destination, count FROM edge_types"):
-            of, to = types[source], types[destination]
-            self._types[source, name, destination] = _Edges(count, relation, of.first, to.first, of.num_nodes, to.num_nodes)
+            self._types[source, name, destination] = _Edges.of(count, relation, types[source], types[destination])
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         return [EdgeAttr(name, EdgeLayout.CSC, is_sorted=True, size=(edges.sources, edges.targets)) for name, edges in self._types.items()]
@@ -357,7 +367,7 @@ class GraphStore(pyg_data.GraphStore):
             if edges.relation is not None:
                 at, got = at[got[:, 1] == edges.relation], got[got[:, 1] == edges.relation]
             if len(got) > 0:
-                yield before, got[:, 0] - edges.first_source, got[:, 2] - edges.first_target, at
+                yield before, *edges.numbers(got[:, 0], got[:, 2]), at
             before += len(got)
 
     def edge_count(self, edge_type: Any) -> int:
@@ -389,12 +399,12 @@ def _columns_of(db: Database, source: Database | Snapshot) -> dict[tuple[str | N
         table = source[name]
         names = _ATTRIBUTES.get(name, (name,))
         if not types:
-            columns.update(((None, attribute), _Column(table, 0, len(table))) for attribute in names)
+            columns.update(((None, attribute), _Column(table, len(table))) for attribute in names)
         for type_ in types:
             if name == type_.feature_table:
-                columns[type_.name, "x"] = _Column(table, 0, type_.num_nodes)
+                columns[type_.name, "x"] = _Column(table, type_.num_nodes)
             elif len(table) == db.num_nodes and not name.endswith(".feature") and (name not in _OF_CLASSES or type_.num_classes > 0):
-                columns.update(((type_.name, attribute), _Column(table, type_.first, type_.num_nodes)) for attribute in names)
+                columns.update(((type_.name, attribute), _Column(table, type_.num_nodes, type_)) for attribute in names)
     for group in dict.fromkeys(group for group, _ in columns):
         if (group, "y") not in columns and (group, "target") in columns:
             columns[group, "y"] = columns.pop((group, "target"))

@@ -1,25 +1,32 @@
 // What the manifest says of types of nodes and edges (manifest.h). A graph without any has one of each.
 //
-// Node types are ranges of the one id space, one behind the other: node i of a type is the node first + i. Edge types are
+// Node types are ranges of the one id space: an import makes one of each, and nodes that are added later are behind the last
+// id of all. The nodes of a type are counted in the order of their ids, and NodeTypes (node_types.h) finds them. Edge types are
 // the relations of the topology "graph", by their ids: every edge of one runs from a node of its source type to one of
 // its destination type. Plain values.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace quarry {
+
+struct TypeRange {
+  uint64_t first = 0;  // node
+  uint64_t count = 0;
+};
 
 struct NodeTypeRecord {
   std::string name;
   uint64_t first = 0;         // node
-  uint64_t count = 0;         // of nodes
-  std::string feature_table;  // row i is node first + i's; empty: nodes of the type have no rows
+  uint64_t count = 0;         // of nodes from it on
+  std::string feature_table;  // row i is that of the type's i-th node; empty: nodes of the type have no rows
   uint64_t class_count = 0;   // 1 + the largest label of one; 0: none has a label
+  std::vector<TypeRange> later;  // nodes that were added behind those of other types, ascending
 };
 
 struct EdgeTypeRecord {
@@ -49,10 +56,13 @@ inline std::optional<uint32_t> FindEdgeType(std::span<const NodeTypeRecord> node
   return found == edges.size() ? std::nullopt : found;
 }
 
-// The place of a node's type. REQUIRES: the types have all nodes, and this one is among them.
-inline uint32_t TypeOfNode(std::span<const NodeTypeRecord> types, uint64_t node) {
-  const auto after = std::ranges::upper_bound(types, node, {}, &NodeTypeRecord::first);
-  return static_cast<uint32_t>(after - types.begin() - 1);
+// The place of the type whose nodes have their rows in the table, if it is one of a type.
+inline std::optional<uint32_t> FindTypeOfTable(std::span<const NodeTypeRecord> types,
+                                               std::string_view table) {
+  for (uint32_t type = 0; type < types.size(); ++type) {
+    if (!table.empty() && types[type].feature_table == table) return type;
+  }
+  return std::nullopt;
 }
 
 }  // namespace quarry

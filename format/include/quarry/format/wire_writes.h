@@ -50,9 +50,16 @@ struct PutGraph {
   Bulk block;
   uint64_t removed_nodes = 0;
   uint32_t relation = 0;                                     // of all the edges
-  uint64_t edge_bytes() const { return weighted ? 12 : 8; }  // of each
+  std::string node_type;                                     // of all added nodes, where nodes have types
+  uint64_t edge_bytes() const { return weighted ? 12 : 8; }  // of each edge
+  // What all pieces of a put say alike.
+  PutGraph Nodes() const;
   bool operator==(const PutGraph&) const = default;
 };
+
+inline PutGraph PutGraph::Nodes() const {
+  return {.topology = topology, .first_node = first_node, .nodes = nodes, .node_type = node_type};
+}
 
 // What has become of the graph.
 struct GraphChanged {

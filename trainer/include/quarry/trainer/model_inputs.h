@@ -7,19 +7,19 @@
 #include <string>
 #include <vector>
 
-#include "quarry/format/types.h"
+#include "quarry/format/node_types.h"
 
 namespace quarry {
 
-// A type of nodes: those from `first` up to the next type's first.
+// A type of nodes.
 struct InputType {
   std::string name = {};  // in files of weights; empty where all nodes are of one type
-  NodeId first = 0;
-  uint32_t dim = 0;  // columns of their rows; 0: they have none
+  uint32_t dim = 0;       // columns of their rows; 0: they have none
 };
 
 struct ModelInputs {
-  std::vector<InputType> types = {};  // ascending, the first from node 0 on; empty: all nodes have rows alike
+  std::vector<InputType> types = {};  // empty: all nodes have rows alike
+  NodeTypes nodes = {};               // which nodes are of these types; empty where there is one at most
   uint32_t kind_count = 0;            // of edges: how many relations there are
   // The kind of each edge, below kind_count, in the order of the edge ids that batches then have. Null: batches say the
   // relations of their edges themselves (BatchView::relations).

@@ -1,8 +1,8 @@
 // GraphChange: nodes and edges that are added to a graph and removed from it, and rows that go with them, as one commit.
 //
-// Nodes come behind the last one, and are there for the calls that follow: options.nodes says how many. Their rows are put
-// as those of any node; where none is, features are zeros, the label is -1 and the split none. Where nodes have names, each
-// of them needs one.
+// Nodes come behind the last one, and are there for the calls that follow: options.nodes says how many, and where nodes have
+// types options.node_type of which they are: one for all of a change. Their rows are put as those of any node; where none is,
+// features are zeros, the label is -1 and the split none. Where nodes have names, each of them needs one.
 //
 // Add and Remove edges in any order, then Commit once: what is removed goes first, and then what is added comes. They are
 // sorted outside of memory and held against the lists that they change, which are read in order, so that a run
@@ -19,8 +19,6 @@
 // epoch trains on it. Its id stays that of a node without edges, and no added node gets it; whoever puts rows of it, or adds
 // edges to it later, makes it a node again.
 //
-// Nodes cannot be added to a graph with types: a type is a range of ids, and new nodes come behind the last id of all.
-//
 // Owned and used by one thread; after an error only its destructor may be called, which forgets all of it.
 #pragma once
 
@@ -34,6 +32,7 @@
 #include "quarry/base/budget.h"
 #include "quarry/base/progress.h"
 #include "quarry/base/status.h"
+#include "quarry/format/node_types.h"
 #include "quarry/format/types.h"
 #include "quarry/format/wire_writes.h"
 #include "quarry/import/dataset.h"
@@ -45,19 +44,14 @@ namespace quarry {
 Result<std::unique_ptr<EdgeReader>> OpenEdgeFile(const std::string& path,
                                                  const std::string& weights_path = "");
 
-// kUnsupported where nodes of the database at `path` can only be imported whole: where they have types.
-Status CheckNodesCanCome(const Manifest& manifest, const std::string& path);
-
-// The nodes that edges of a relation lead from and to: those of two types in "graph", and all where nodes have none.
-struct EdgeEnds {
-  uint64_t source_first = 0, source_count = 0;
-  uint64_t destination_first = 0, destination_count = 0;
-};
-EdgeEnds EndsOf(const Manifest& manifest, std::string_view topology, uint32_t relation);
+// The place of the type of nodes that are to be added to the database at `path`; 0 where nodes have no types.
+// kInvalidArgument where they have and none is called so, and for a type where they have none.
+Result<uint32_t> TypeOfAdded(const Manifest& manifest, std::string_view node_type, const std::string& path);
 
 struct GraphChangeOptions {
   std::string topology = "graph";
   uint64_t nodes = 0;                  // to be added
+  std::string node_type;               // theirs, where nodes have types
   std::optional<uint64_t> first_node;  // the id of the first of them that is expected: kBusy for another one
   uint64_t memory_bytes = 256 << 20;   // of the budget, for sorting; at least kGraphChangeBytesMin
   ProgressFunction progress;
@@ -68,7 +62,7 @@ using GraphChangeReport = wire::GraphChanged;
 
 class GraphChange {
  public:
-  // kNotFound; kUnsupported of nodes to be added where they have types; kBusy beside another one; kOutOfBudget;
+  // kNotFound; errors of TypeOfAdded; kBusy beside another one; kOutOfBudget;
   // kInvalidArgument for more nodes than there can be.
   static Result<std::unique_ptr<GraphChange>> Create(Store& store, MemoryBudget& budget,
                                                      const GraphChangeOptions& options);
@@ -101,6 +95,8 @@ class GraphChange {
   // The database as it will be: with the nodes that are added.
   virtual const Manifest& manifest() const = 0;
   uint64_t first_node() const { return manifest().node_count - options().nodes; }  // of those that are added
+  // The types of all of them.
+  const NodeTypes& types() const;
 
  protected:
   virtual const TopologyRecord& topology() const = 0;  // of manifest()
@@ -109,9 +105,13 @@ class GraphChange {
   Status CheckEdges(std::span<const Edge> edges, uint32_t relation) const;
 
  private:
+  struct EdgeEnds;
+  EdgeEnds EndsOf(uint32_t relation) const;
   Status CheckRelation(uint32_t relation) const;
   template <typename Take>
   Status TakeAll(EdgeReader& edges, uint32_t relation, const Take& take);
+
+  mutable std::optional<NodeTypes> types_;  // once they are asked for
 };
 
 }  // namespace quarry

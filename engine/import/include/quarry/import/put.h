@@ -30,6 +30,7 @@ struct PutTarget {
   Manifest manifest;
   std::function<Result<uint64_t>(const WriteBatch&)> write;
   std::function<Result<std::unique_ptr<LargeWrite>>()> begin_large_write;
+  uint64_t first_row = 0;  // the id whose features are the table's row 0
 };
 
 struct PutOptions {
@@ -54,6 +55,8 @@ struct PutReport {
 Result<PutReport> PutRows(Store& store, const PutSource& source, const PutOptions& options);
 Result<PutReport> PutRows(const PutTarget& target, const PutSource& source, const PutOptions& options);
 // Puts rows of all the nodes that a change adds, row i that of its node i, to be committed with it. `source` has no ids.
+// Where nodes have types, features go to the type's table unless the options name another one; kInvalidArgument where it has
+// none.
 Status PutAdded(GraphChange& change, PutSource source, const PutOptions& options);
 
 }  // namespace quarry

@@ -11,12 +11,13 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
-#include "quarry/format/graph_types.h"
 #include "quarry/format/manifest.h"
+#include "quarry/format/node_types.h"
 #include "quarry/storage/store.h"
 #include "quarry/storage/topology.h"
 
@@ -37,17 +38,19 @@ class TypedLists {
                                                         std::span<const uint32_t> relations);
 
   uint32_t relation_count() const { return relation_count_; }
-  std::span<const NodeTypeRecord> node_types() const { return node_types_; }
+  uint32_t type_count() const { return static_cast<uint32_t>(types_.size()); }
+  const std::string& NameOf(uint32_t type) const { return types_[type].name; }
   // The types of edges that run into nodes of a type, ascending.
   std::span<const uint32_t> RelationsInto(uint32_t type) const { return types_[type].relations; }
-  uint32_t TypeOf(NodeId node) const { return TypeOfNode(node_types_, node); }
+  // The nodes of the topology by their types.
+  const NodeTypes& nodes() const { return nodes_; }
 
-  // Where the edges of RelationsInto(type)[k] end in the node's list, counted from its beginning; those before them end
-  // where these begin. REQUIRES: the node is of the type.
-  uint64_t EndOf(uint32_t type, NodeId node, size_t k, uint64_t degree) const {
-    const Type& in = types_[type];
-    const size_t kept = in.relations.size() - 1;
-    return k == kept ? degree : ends_[in.ends_at + (node - in.first) * kept + k];
+  // Where the edges of RelationsInto(in.type)[k] end in the node's list, counted from its beginning; those before them end
+  // where these begin. REQUIRES: `in` is nodes().RangeOf(node).
+  uint64_t EndOf(const NodeTypes::Range& in, NodeId node, size_t k, uint64_t degree) const {
+    const Type& type = types_[in.type];
+    const size_t kept = type.relations.size() - 1;
+    return k == kept ? degree : ends_[type.ends_at + in.RowOf(node) * kept + k];
   }
   // The most neighbors that a node has by edges of this type.
   uint32_t DegreeMax(uint32_t relation) const { return degrees_max_[relation]; }
@@ -55,18 +58,18 @@ class TypedLists {
 
  private:
   struct Type {
+    std::string name;
     std::vector<uint32_t> relations;
-    uint64_t first = 0;    // node
     uint64_t ends_at = 0;  // in ends_
   };
   // Gives the relations of the next edges, at least one; none behind the last.
   using NextRelations = std::function<Result<std::span<const uint32_t>>()>;
   static Result<std::unique_ptr<TypedLists>> Make(const Manifest& manifest, const Topology& topology,
                                                   const NextRelations& next);
-  explicit TypedLists(const Manifest& manifest);
+  TypedLists(const Manifest& manifest, uint64_t node_count);
   Status Fill(const Topology& topology, const NextRelations& next);
 
-  std::vector<NodeTypeRecord> node_types_;
+  NodeTypes nodes_;
   uint32_t relation_count_ = 0;
   std::vector<Type> types_;
   std::vector<uint32_t> degrees_max_;  // by relation

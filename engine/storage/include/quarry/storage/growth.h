@@ -1,4 +1,4 @@
-// Counts of a graph that nodes are added to: what a commit of nodes changes in the records of tables and topologies, and
+// Counts of a graph that nodes are added to: what a commit of nodes changes in the records of tables, topologies and types, and
 // what of it a snapshot does not see yet. Private to this room.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace quarry {
 
-// Adds nodes behind the last one: to every table that has a row for each node, and to every topology. Files stay as they
-// are.
-void AddNodes(uint64_t count, Manifest& manifest);
+// Adds nodes behind the last one: to every table that has a row for each node, to every topology, and where nodes have types
+// to one of them and its table. Files stay as they are. `node_type` is the place of the type; it counts where there are some.
+void AddNodes(uint64_t count, uint32_t node_type, Manifest& manifest);
 
 // Puts the run and the nodes into the manifest of the database at `path`; when it is committed, SetTime says under which
 // timestamp. kBusy when it does not follow the manifest.

@@ -114,12 +114,14 @@ class Store {
     std::optional<TopologyRun> run;   // its timestamp: that of the lists that it is about
     uint64_t first_node = 0;          // of those that are added: the node count so far
     uint64_t node_count = 0;          // added
+    uint32_t node_type = 0;           // of those that are added, where nodes have types: its place
     uint64_t class_count = 0;         // of labels in `rows`
+    uint64_t added_class_count = 0;   // of those of added nodes
     std::vector<int64_t> type_edges;  // by type of edges, how many more there are; empty: there are no types
     LargeWrite* rows = nullptr;       // BeginGrowth's; its Commit is not called
   };
-  // Rows of such a commit: of nodes that are there, and of so many that are added. As BeginLargeWrite.
-  virtual Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes) = 0;
+  // Rows of such a commit: of nodes that are there, and of so many that are added, of the type. As BeginLargeWrite.
+  virtual Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes, uint32_t node_type) = 0;
   // Stores names of nodes that are going to be added; nobody sees them. DropNames forgets all that no commit followed.
   virtual Status PutNames(uint64_t first, std::span<const std::string> names) = 0;
   virtual Status DropNames() = 0;
