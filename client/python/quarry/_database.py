@@ -609,14 +609,15 @@ class Database:
         names: Sequence[str] | None = None,
         edges: Any = None,
         weights: Any = None,
+        type: str | None = None,
         topology: str = "graph",
         **rows: Any,
     ) -> npt.NDArray[np.int64]:
         """Adds nodes behind the last one, in one commit, and returns their ids: db.add_nodes(x, label=y, split="train",
         edges=e). `features` (rows of table "feature") says how many, or else `count`; where there is no row, features
         are zeros, the label is -1 and the split none. `names`, where nodes have names; `edges` [2, n] may lead to the new
-        nodes, whose ids begin at `num_nodes`. What is opened from then on has them. Busy when another process has added
-        some meanwhile."""
+        nodes, whose ids begin at `num_nodes`; `weights` and `type` (their relation, where there are several) as add_edges
+        has them. What is opened from then on has them. Busy when another process has added some meanwhile."""
         if features is not None:
             rows = {"feature": features, **rows}
         if count is None:
@@ -625,7 +626,9 @@ class Database:
             raise UsageError("how many nodes? give rows of them, or count=")
         first = self.num_nodes
         ids = np.arange(first, first + count, dtype=np.uint64)
-        self._change(ids, self._encoded(count, split, rows), list(names or ()), edges, weights, topology)
+        pairs, relation = (None, 0) if edges is None else self._typed(edges, type, topology)
+        encoded = self._encoded(count, split, rows)
+        self._change(ids, encoded, list(names or ()), pairs, weights, topology, relation=relation)
         return ids.astype(np.int64)
 
     def add_edges(
