@@ -325,7 +325,9 @@ void PrintText(const Json& report) {
           true},
          Bytes("size", "disk_bytes"),
          {"built from", [](const Json& record) {
-            return Is(record, "fresh") ? "these data" : "other data: build it again";
+            return Is(record, "fresh")      ? "these data"
+                   : Is(record, "servable") ? "an earlier graph: --method kept takes in what came since"
+                                            : "other data: build it again";
           }}});
   print("embeddings", {Words("embeddings", "name"),
                        Words("type", "element_type"),

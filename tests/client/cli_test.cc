@@ -217,7 +217,7 @@ TEST_F(CliTest, EdgesComeAndGoForEveryLaterCommand) {
   EXPECT_EQ(json::parse(kept.out)["runs"], 2) << kept.err;
   const Outcome folded = Run("remove grown --edges some.csv --auto-compact=1.000001 --json");
   EXPECT_EQ(json::parse(folded.out)["runs"], 0) << folded.err;
-  EXPECT_THAT(folded.err, HasSubstr("3 runs of edges were folded"));
+  EXPECT_THAT(folded.err, HasSubstr("3 runs of edges folded in"));
   EXPECT_EQ(edges(), without);
   EXPECT_THAT(Refused("add grown --edges some.csv --auto-compact=1", 2), HasSubstr("a number above 1"));
   EXPECT_THAT(Refused("serve grown --socket s --auto-compact --read-only", 2), HasSubstr("contradict"));

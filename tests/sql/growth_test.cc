@@ -407,14 +407,16 @@ class RandomGrowth {
         const std::string where = fmt::format("WHERE src = {} AND dst = {}", edge.source, edge.destination);
         Execute(fmt::format("UPDATE edges SET weight = {} {} AND weight >= {}", weight, where, least));
         auto& copies = asked.weighed[{edge.source, edge.destination}];
-        if (copies.empty()) {
-          for (const std::string& old : Lines(store_.sql(), "SELECT weight FROM edges " + where)) {
-            copies.emplace_back(std::stof(old), std::stof(old));
-          }
+        bool known = !copies.empty();
+        for (const std::string& old : Lines(store_.sql(), "SELECT weight FROM edges " + where)) {
+          if (!known) copies.emplace_back(std::stof(old), std::stof(old));
         }
         for (auto& [old, now] : copies) {
-          if (old >= least) now = weight;
+          if (old < least) continue;
+          now = weight;
+          known = true;
         }
+        if (!known) asked.weighed.erase({edge.source, edge.destination});
         return;
       }
       case 4: {
