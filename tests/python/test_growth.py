@@ -263,7 +263,7 @@ class ServedWeightedGrowthTest(WeightedGrowthTest):
 
     def setUp(self):
         super().setUp()
-        serve(self)
+        serve(self, memory="512MiB", session="192MiB")  # a transaction that writes takes 128 MiB
 
 
 @unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")

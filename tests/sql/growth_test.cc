@@ -292,7 +292,7 @@ TEST(SqlGrowthTypesTest, WeightsAreSetByRelation) {
 }
 
 TEST(SqlGrowthTypesTest, OfAnUndirectedGraphTheReverseGetsTheWeightToo) {
-  SqlStore store{TinyGraph{.nodes = 20, .dim = 2, .weighted = true}, {.undirected = true}};
+  SqlStore store{testing_util::TinyDataset({.nodes = 20, .dim = 2, .weighted = true}), {.undirected = true}};
   const auto writer = store.Connect({.write = true});
   EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, weight) VALUES (18, 19, 1)"), IsEmpty());
   EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = 6 WHERE src = 18 AND dst = 19"), IsEmpty());

@@ -254,9 +254,8 @@ TEST(GrowthCostTest, FiguresAreThoseOfEdgesThatComeAndGo) {
     ASSERT_NO_FATAL_FAILURE(graph.Check());
     for (int step = 0; step < 40; ++step) {
       const uint64_t what = rng.Below(20);
-      if (what == 0) ASSERT_NO_FATAL_FAILURE(graph.Fold());
-      if (what == 1) graph.Open();
-      if (what > 1) ASSERT_NO_FATAL_FAILURE(graph.Commit());
+      const auto change = [&] { what == 0 ? graph.Fold() : what == 1 ? graph.Open() : graph.Commit(); };
+      ASSERT_NO_FATAL_FAILURE(change());
       ASSERT_NO_FATAL_FAILURE(graph.Check()) << "step " << step;
       ASSERT_FALSE(testing::Test::HasFailure()) << "step " << step;
     }
