@@ -194,8 +194,7 @@ class CountedGraph {
 
   void Count(const std::vector<Edge>& gone, const std::set<NodeId>& cleared,
              const std::map<Ends, std::vector<float>>& added, bool changed) {
-    if (changed) ++commits_;
-    nodes_at_[commits_] = nodes_;
+    if (changed) nodes_at_[++commits_] = nodes_;
     std::set<Ends> removed;
     for (const Edge& edge : gone) removed.insert({edge.source, edge.destination});
     for (const auto& [ends, copies] : copies_) {
