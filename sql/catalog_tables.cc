@@ -7,10 +7,13 @@
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/embedding/verify_embeddings.h"
 #include "quarry/format/node_types.h"
+#include "quarry/layout/cost_model.h"
 #include "quarry/partition/stored_partitioning.h"
+#include "quarry/storage/growth_cost.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/partition_files.h"
+#include "quarry/storage/topology_run.h"
 #include "quarry/verify/verify.h"
 #include "tables.h"
 
@@ -175,15 +178,60 @@ Result<RowList> ListVersions(Session& session, const Query&) {
   return rows;
 }
 
+enum RunColumn : int { kRunNodes = 8 };
+
 // What was committed to topologies since their files were written, in order.
-Result<RowList> ListRuns(Session& session, const Query&) {
+Result<RowList> ListRuns(Session& session, const Query& query) {
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  const std::shared_ptr<const Manifest> manifest = session.manifest();
   RowList rows;
   for (const TopologyRecord& topology : snapshot->topologies) {
-    for (const TopologyRun& run : topology.runs) {
-      rows.Add({topology.name, run.file, Integer(run.timestamp), Integer(run.commits), Integer(run.added),
-                Integer(run.removed), Integer(run.lists), Integer(run.file_bytes)});
+    std::vector<uint64_t> nodes(topology.runs.size());
+    if (query.Wants(kRunNodes)) {
+      QUARRY_TRY(nodes, NodesOfRuns(session.store().backend(), session.store().path(), topology,
+                                    manifest->database_id));
     }
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const TopologyRun& run = topology.runs[i];
+      rows.Add({topology.name, run.file, Integer(run.timestamp), Integer(run.commits), Integer(run.added),
+                Integer(run.removed), Integer(run.lists), Integer(run.file_bytes), Integer(nodes[i])});
+    }
+  }
+  return rows;
+}
+
+template <typename Number>
+Value NumberValue(Number number) {
+  if constexpr (std::is_integral_v<Number>) return Integer(number);
+  return static_cast<double>(number);
+}
+
+// The topology's name, and a column for each figure.
+std::vector<Column> GrowthColumns() {
+  static const std::vector<std::pair<std::string, ColumnType>> kFigures = [] {
+    std::vector<std::pair<std::string, ColumnType>> figures;
+    const auto add = [&](std::string_view name, auto value) {
+      figures.emplace_back(name, std::is_integral_v<decltype(value)> ? kInteger : kReal);
+    };
+    ForEachFigure(GrowthCost(), add);
+    ForEachFigure(GrowthWritten(), add);
+    return figures;
+  }();
+  std::vector<Column> columns = {{"topology", kText}};
+  for (const auto& [name, type] : kFigures) columns.push_back({name.c_str(), type});
+  return columns;
+}
+
+Result<RowList> ListGrowth(Session& session, const Query&) {
+  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, session.snapshot());
+  const DeviceRecord device = DeviceOf(*session.manifest());
+  RowList rows;
+  for (const TopologyRecord& topology : snapshot->topologies) {
+    std::vector<Value> row = {topology.name};
+    const auto add = [&](std::string_view, auto value) { row.push_back(NumberValue(value)); };
+    ForEachFigure(CostOf(topology, device), add);
+    ForEachFigure(session.store().growth().Of(topology.name), add);
+    rows.Add(std::move(row));
   }
   return rows;
 }
@@ -231,11 +279,6 @@ Result<RowList> ListStats(Session& session, const Query&) {
     const Value bytes = FileBytes(session.store().path() + "/" + file.path);
     if (const auto* known = std::get_if<int64_t>(&bytes)) file_bytes += static_cast<uint64_t>(*known);
   }
-  uint64_t run_edges = 0, run_bytes = 0;
-  for (const TopologyRun& run : graph == nullptr ? std::vector<TopologyRun>() : graph->runs) {
-    run_edges += run.added + run.removed;
-    run_bytes += run.file_bytes;
-  }
   const std::pair<const char*, uint64_t> stats[] = {
       {"nodes", snapshot->node_count},
       {"edges", graph == nullptr ? 0 : graph->edge_count},
@@ -248,15 +291,15 @@ Result<RowList> ListStats(Session& session, const Query&) {
       {"file_bytes", file_bytes},
       {"timestamp", snapshot->timestamp},
       {"changed_rows", changed_rows},
-      {"added_nodes", graph == nullptr ? 0 : graph->added_nodes},
-      {"runs", graph == nullptr ? 0 : graph->runs.size()},
-      {"run_edges", run_edges},
-      {"run_bytes", run_bytes},
       {"memory_bytes_max", session.budget().limit_bytes()},
       {"memory_bytes_used", session.budget().used_bytes()},
   };
   RowList rows;
   for (const auto& [metric, value] : stats) rows.Add({metric, Integer(value)});
+  const GrowthCost cost = graph == nullptr ? GrowthCost() : CostOf(*graph, DeviceOf(*manifest));
+  ForEachFigure(cost, [&](std::string_view name, auto value) {
+    rows.Add({std::string(name), NumberValue(value)});
+  });
   return rows;
 }
 
@@ -304,8 +347,10 @@ std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session) {
        {"added", kInteger},
        {"removed", kInteger},
        {"lists", kInteger},
-       {"bytes", kInteger}},
+       {"bytes", kInteger},
+       {"nodes", kInteger}},
       ListRuns);
+  add("growth", GrowthColumns(), ListGrowth);
   add("versions",
       {{"table", kText},
        {"generation", kInteger},

@@ -67,6 +67,11 @@ PendingWrites::EdgeKey EdgeOfNumber(const TopologyRecord& graph, int64_t number)
       .relation = static_cast<uint32_t>(static_cast<uint64_t>(number) % equal_max % graph.relation_count)};
 }
 
+// Its place among those that are equal to it.
+uint64_t CopyOfNumber(const TopologyRecord& graph, int64_t number) {
+  return static_cast<uint64_t>(number) % EqualEdgesMax(graph.node_count) / graph.relation_count;
+}
+
 // Reads one list: a join asks for one for each of its rows.
 bool IsLookup(const Query& query, const Access& access) {
   const auto on_owner = [&](const Constraint& constraint) { return constraint.column == access.owner; };
@@ -197,9 +202,24 @@ class EdgesTable final : public Table {
   // gone, once it is committed.
   bool IsWritable() const override { return true; }
   bool Grows() const override { return true; }
-  Status Update(int64_t, int column, const Value&) override {
-    return MakeStatus(Code::kUnsupported, "edges: {} of an edge cannot be set: DELETE the edge and INSERT it",
-                      kColumns[column].name);
+  Status Update(int64_t row_id, int column, const Value& value) override {
+    if (column != kWeight) {
+      return MakeStatus(
+          Code::kUnsupported,
+          "edges: {} of an edge cannot be set, its weight alone can: DELETE the edge and INSERT it",
+          kColumns[column].name);
+    }
+    QUARRY_TRY(const TopologyRecord* const graph, Changeable());
+    if (!graph->weighted) {
+      return Status(Code::kUnsupported,
+                    "edges: those of this graph have no weights to be set: import it with weights");
+    }
+    QUARRY_TRY(const std::optional<float> weight, WeightOf(value, *graph));
+    if (!weight) {
+      return Status(Code::kInvalidArgument,
+                    "edges: an edge of this graph has a weight: set a number, not NULL");
+    }
+    return session_.pending().SetWeight(EdgeOfNumber(*graph, row_id), CopyOfNumber(*graph, row_id), *weight);
   }
   Result<int64_t> Insert(std::span<const Value> values) override {
     QUARRY_TRY(const TopologyRecord* const graph, Changeable());

@@ -75,13 +75,20 @@ Status PendingWrites::RemoveEdge(const EdgeKey& edge) {
   return Status::Ok();
 }
 
+Status PendingWrites::SetWeight(const EdgeKey& edge, uint64_t copy, float weight) {
+  QUARRY_RETURN_IF_ERROR(Append(WeighedEdge{edge, copy, weight}));
+  ++changes_;
+  weighed_[edge][copy].push_back(log_.size() - 1);
+  return Status::Ok();
+}
+
 std::span<const std::byte> PendingWrites::Find(std::string_view table, uint64_t row) const {
   const auto found = places_.find(Key(table, row));
   if (found == places_.end()) return {};
   return std::get<Row>(log_[found->second.back()]).bytes;
 }
 
-Status PendingWrites::Commit(Store& store) {
+Status PendingWrites::Commit(Store& store, uint64_t edges_timestamp) {
   if (log_.empty()) return Status::Ok();
   WriteBatch batch;
   for (const auto& [key, entries] : places_) {
@@ -94,12 +101,12 @@ Status PendingWrites::Commit(Store& store) {
   // Changing a graph needs room beside what is pending, which is far from the most as a rule.
   reservation_.Release();
   const auto pending = budget_.Reserve(2 * bytes_, "a transaction's writes");
-  const Status done = pending.ok() ? CommitGraph(store, batch) : pending.status();
+  const Status done = pending.ok() ? CommitGraph(store, batch, edges_timestamp) : pending.status();
   Rollback();
   return done;
 }
 
-Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
+Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows, uint64_t edges_timestamp) {
   std::vector<std::string> names;
   std::vector<NodeId> gone;
   for (const Entry& entry : log_) {
@@ -116,29 +123,65 @@ Status PendingWrites::CommitGraph(Store& store, const WriteBatch& rows) {
   QUARRY_RETURN_IF_ERROR(change->Put(rows));
   if (!names.empty()) QUARRY_RETURN_IF_ERROR(change->Name(names));
   QUARRY_RETURN_IF_ERROR(change->RemoveNodes(gone));
-  QUARRY_RETURN_IF_ERROR(ChangeEdges(*change));
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  const TopologyRecord& graph = *manifest->FindTopology(options.topology);
+  if (!weighed_.empty() && graph.timestamp() != edges_timestamp) {
+    return MakeStatus(Code::kBusy, "{}: edges came or went while the transaction set weights: do it again",
+                      store.path());
+  }
+  QUARRY_RETURN_IF_ERROR(ChangeEdges(*change, graph, gone));
   return change->Commit().status();
 }
 
+void PendingWrites::Additions::Add(const Edge& edge, std::optional<float> weight) {
+  edges.push_back(edge);
+  weights.push_back(weight.value_or(1.0F));
+  weighted = weighted || weight.has_value();
+}
+
+// By itself, as the reverse of another one, or with a node.
+bool PendingWrites::IsRemoved(const EdgeKey& edge, const TopologyRecord& graph,
+                              std::span<const NodeId> gone) const {
+  const EdgeKey reverse = {.destination = edge.source, .source = edge.destination, .relation = edge.relation};
+  const auto is_gone = [&](NodeId node) { return node == edge.source || node == edge.destination; };
+  return removed_.contains(edge) || (graph.undirected && removed_.contains(reverse)) ||
+         std::ranges::any_of(gone, is_gone);
+}
+
+// Two weights of one edge, of which neither is the last.
+Status PendingWrites::CheckInserted(const EdgeKey& edge, const TopologyRecord& graph) const {
+  if (weighed_.empty() || !graph.keeps_equal_edges_once()) return Status::Ok();
+  const EdgeKey reverse = {.destination = edge.source, .source = edge.destination, .relation = edge.relation};
+  if (!weighed_.contains(edge) && !(graph.undirected && weighed_.contains(reverse))) return Status::Ok();
+  return MakeStatus(
+      Code::kUnsupported,
+      "edges: the transaction inserts the edge from {} to {} and sets its weight: do one of both",
+      edge.source, edge.destination);
+}
+
 // Relation by relation.
-Status PendingWrites::ChangeEdges(GraphChange& change) const {
-  struct Added {
-    std::vector<Edge> edges;
-    std::vector<float> weights;
-    bool weighted = false;
-  };
+Status PendingWrites::ChangeEdges(GraphChange& change, const TopologyRecord& graph,
+                                  std::span<const NodeId> gone) const {
   std::map<uint32_t, std::vector<Edge>> removed;
-  std::map<uint32_t, Added> added;
+  std::map<uint32_t, Additions> added;
   for (const auto& [edge, copies] : removed_) {
     removed[edge.relation].push_back({edge.source, edge.destination});
   }
+  for (const auto& [edge, copies] : weighed_) {
+    if (IsRemoved(edge, graph, gone)) continue;
+    removed[edge.relation].push_back({edge.source, edge.destination});
+    for (const auto& [copy, entries] : copies) {
+      const float weight = std::get<WeighedEdge>(log_[entries.back()]).weight;
+      added[edge.relation].Add({edge.source, edge.destination}, weight);
+    }
+  }
   for (const Entry& entry : log_) {
-    const auto* const edge = std::get_if<AddedEdge>(&entry);
-    if (edge == nullptr) continue;
-    Added& of_relation = added[edge->relation];
-    of_relation.edges.push_back(edge->edge);
-    of_relation.weights.push_back(edge->weight.value_or(1.0F));
-    of_relation.weighted = of_relation.weighted || edge->weight.has_value();
+    const auto* const one = std::get_if<AddedEdge>(&entry);
+    if (one == nullptr) continue;
+    const auto [source, destination] = one->edge;
+    QUARRY_RETURN_IF_ERROR(
+        CheckInserted({.destination = destination, .source = source, .relation = one->relation}, graph));
+    added[one->relation].Add(one->edge, one->weight);
   }
   for (const auto& [relation, edges] : removed) QUARRY_RETURN_IF_ERROR(change.Remove(edges, relation));
   for (auto& [relation, of_relation] : added) {
@@ -182,6 +225,13 @@ void PendingWrites::TakeBack(const Entry& entry) {
   } else if (const auto* const removed = std::get_if<RemovedEdge>(&entry)) {
     const auto place = removed_.find(removed->edge);
     if (--place->second == 0) removed_.erase(place);
+    --changes_;
+  } else if (const auto* const weighed = std::get_if<WeighedEdge>(&entry)) {
+    const auto edge = weighed_.find(weighed->edge);
+    const auto copy = edge->second.find(weighed->copy);
+    copy->second.pop_back();
+    if (copy->second.empty()) edge->second.erase(copy);
+    if (edge->second.empty()) weighed_.erase(edge);
     --changes_;
   } else if (std::holds_alternative<Node>(entry)) {
     if (--nodes_added_ == 0) node_type_.clear();

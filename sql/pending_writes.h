@@ -17,6 +17,7 @@
 
 #include "quarry/base/budget.h"
 #include "quarry/base/status.h"
+#include "quarry/format/topology_record.h"
 #include "quarry/format/types.h"
 #include "quarry/storage/store.h"
 
@@ -49,6 +50,9 @@ class PendingWrites {
   Status AddEdge(const Edge& edge, uint32_t relation, std::optional<float> weight);
   // One of the copies of an edge that is there.
   Status RemoveEdge(const EdgeKey& edge);
+  // One of the copies of an edge that is there, by its place among them, gets this weight; the last one that is set counts. An
+  // edge that the transaction also removes, or a node of which, is gone.
+  Status SetWeight(const EdgeKey& edge, uint64_t copy, float weight);
 
   // What was put there last; empty: nothing. Valid until it is rolled back or committed.
   std::span<const std::byte> Find(std::string_view table, uint64_t row) const;
@@ -58,10 +62,15 @@ class PendingWrites {
   }  // of these; empty: none, or nodes have no types
   // How many copies of each edge go.
   const std::map<EdgeKey, uint64_t>& removed() const { return removed_; }
+  // Copies of edges that get weights, by their places: entries of the log, of which the last one counts.
+  using Weighed = std::map<uint64_t, std::vector<size_t>>;
+  const std::map<EdgeKey, Weighed>& weighed() const { return weighed_; }
   bool empty() const { return log_.empty(); }
 
-  // All of it as one commit: what is removed goes before anything comes. Also after an error nothing is pending any more.
-  Status Commit(Store& store);
+  // All of it as one commit: what is removed goes before anything comes. kBusy where weights are set, and the last commit of
+  // edges is no longer that of `edges_timestamp`. Also after an error nothing is pending any more.
+  // REQUIRES: of an edge that gets weights, all copies have one.
+  Status Commit(Store& store, uint64_t edges_timestamp);
   void Rollback();
 
   // Savepoints are numbered from 0, inner ones higher. Several tables may announce the same one.
@@ -89,20 +98,36 @@ class PendingWrites {
   struct RemovedEdge {
     EdgeKey edge;
   };
-  using Entry = std::variant<Row, Node, RemovedNode, AddedEdge, RemovedEdge>;
+  struct WeighedEdge {
+    EdgeKey edge;
+    uint64_t copy = 0;
+    float weight = 0;
+  };
+  using Entry = std::variant<Row, Node, RemovedNode, AddedEdge, RemovedEdge, WeighedEdge>;
+  // Edges of one relation that a commit adds.
+  struct Additions {
+    std::vector<Edge> edges;
+    std::vector<float> weights;
+    bool weighted = false;
+
+    void Add(const Edge& edge, std::optional<float> weight);
+  };
 
   static uint64_t BytesOf(const Entry& entry);
   Status Append(Entry entry);
   void PopTo(size_t entries);
   void TakeBack(const Entry& entry);
-  Status CommitGraph(Store& store, const WriteBatch& rows);
-  Status ChangeEdges(GraphChange& change) const;
+  Status CommitGraph(Store& store, const WriteBatch& rows, uint64_t edges_timestamp);
+  Status ChangeEdges(GraphChange& change, const TopologyRecord& graph, std::span<const NodeId> gone) const;
+  bool IsRemoved(const EdgeKey& edge, const TopologyRecord& graph, std::span<const NodeId> gone) const;
+  Status CheckInserted(const EdgeKey& edge, const TopologyRecord& graph) const;
 
   MemoryBudget& budget_;
   MemoryBudget::Reservation reservation_;  // for the most, while anything is pending
   std::deque<Entry> log_;
   std::map<Key, std::vector<size_t>> places_;  // in the log, of each row
   std::map<EdgeKey, uint64_t> removed_;
+  std::map<EdgeKey, Weighed> weighed_;
   uint64_t first_node_ = 0, nodes_added_ = 0;
   std::string node_type_;
   uint64_t changes_ = 0;  // entries that are of edges, or of nodes that go

@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "edge_reader.h"
@@ -17,6 +18,49 @@ constexpr uint64_t kStagingBytes = 4 * kMiB;
 constexpr uint64_t kCacheShare = 8;
 constexpr uint64_t kCacheBytesMin = 4 * PageCache::kPieceBytes;  // of one cache
 constexpr uint64_t kNamesMax = 16 << 10, kNameBytesMax = 64;     // kept; longer names are not
+
+// Finds the copies of edges in the lists of in-neighbors. Edges that ascend by destination are found in one pass.
+class EqualEdges {
+ public:
+  static Result<EqualEdges> Of(IoBackend& backend, const Topology& topology) {
+    EqualEdges lists(topology);
+    QUARRY_TRY(lists.neighbors_,
+               EdgeColumnReader::Make(backend, topology, Adjacency::kCsc, EdgeColumn::kNeighbors));
+    if (topology.relation_count() > 1) {
+      QUARRY_TRY(lists.relations_,
+                 EdgeColumnReader::Make(backend, topology, Adjacency::kCsc, EdgeColumn::kRelations));
+    }
+    return lists;
+  }
+
+  // Positions among all edges, ascending; valid until the next call.
+  Result<std::span<const uint64_t>> Find(const PendingWrites::EdgeKey& edge) {
+    const std::span<const uint64_t> indptr = topology_.indptr(Adjacency::kCsc);
+    const uint64_t first = indptr[edge.destination], end = indptr[edge.destination + 1];
+    if (edge.destination != owner_) {
+      QUARRY_TRY(list_, neighbors_->Read(first, end));
+      if (relations_ != nullptr) {
+        QUARRY_TRY(kinds_, relations_->Read(first, end));
+      }
+      owner_ = edge.destination;
+    }
+    found_.clear();
+    for (size_t i = 0; i < list_.size(); ++i) {
+      if (list_[i] == edge.source && (kinds_.empty() || kinds_[i] == edge.relation)) {
+        found_.push_back(first + i);
+      }
+    }
+    return std::span<const uint64_t>(found_);
+  }
+
+ private:
+  explicit EqualEdges(const Topology& topology) : topology_(topology) {}
+  const Topology& topology_;
+  std::unique_ptr<EdgeColumnReader> neighbors_, relations_;
+  std::span<const uint32_t> list_, kinds_;  // the owner's
+  uint64_t owner_ = UINT64_MAX;
+  std::vector<uint64_t> found_;
+};
 
 }  // namespace
 
@@ -52,42 +96,40 @@ void Session::EndSnapshot() {
 // another.
 Status Session::Commit() {
   if (!pending_.removed().empty()) QUARRY_RETURN_IF_ERROR(CheckRemoved());
+  if (!pending_.weighed().empty()) QUARRY_RETURN_IF_ERROR(KeepWeights());
   snapshot_is_old_ = true;
-  return pending_.Commit(store_);
+  return pending_.Commit(store_, topology_timestamp_);
 }
 
 // A removed edge goes with all its parallel copies, so whoever deletes one of them has to delete all.
 Status Session::CheckRemoved() {
   QUARRY_TRY(const Topology* const topology, OpenTopology());
-  QUARRY_TRY(const auto neighbors,
-             EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kNeighbors));
-  std::unique_ptr<EdgeColumnReader> relations;
-  if (topology->relation_count() > 1) {
-    QUARRY_TRY(relations,
-               EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kRelations));
-  }
-  const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
-  std::span<const uint32_t> list, kinds;
-  uint64_t owner = UINT64_MAX;
+  QUARRY_TRY(EqualEdges lists, EqualEdges::Of(store_.backend(), *topology));
   for (const auto& [edge, copies] : pending_.removed()) {
-    const auto [destination, source, relation] = edge;
-    if (destination != owner) {
-      QUARRY_TRY(list, neighbors->Read(indptr[destination], indptr[destination + 1]));
-      if (relations != nullptr) {
-        QUARRY_TRY(kinds, relations->Read(indptr[destination], indptr[destination + 1]));
-      }
-      owner = destination;
-    }
-    uint64_t equal = 0;
-    for (size_t i = 0; i < list.size(); ++i) {
-      equal += list[i] == source && (kinds.empty() || kinds[i] == relation) ? 1 : 0;
-    }
-    if (copies >= equal) continue;
+    QUARRY_TRY(const std::span<const uint64_t> equal, lists.Find(edge));
+    if (copies >= equal.size()) continue;
     return MakeStatus(
         Code::kUnsupported,
         "edges: {} of the {} parallel edges from {} to {} would be deleted, and they go together: "
         "delete all of them, and insert those that shall stay",
-        copies, equal, source, destination);
+        copies, equal.size(), edge.source, edge.destination);
+  }
+  return Status::Ok();
+}
+
+// Parallel copies go together, so those that get no weight come again with the one that they have.
+Status Session::KeepWeights() {
+  QUARRY_TRY(const Topology* const topology, OpenTopology());
+  QUARRY_TRY(EqualEdges lists, EqualEdges::Of(store_.backend(), *topology));
+  QUARRY_TRY(const auto weights,
+             EdgeColumnReader::Make(store_.backend(), *topology, Adjacency::kCsc, EdgeColumn::kWeights));
+  for (const auto& [edge, copies] : pending_.weighed()) {
+    QUARRY_TRY(const std::span<const uint64_t> equal, lists.Find(edge));
+    for (uint64_t copy = 0; copy < equal.size(); ++copy) {
+      if (copies.contains(copy)) continue;
+      QUARRY_TRY(const std::span<const uint32_t> weight, weights->Read(equal[copy], equal[copy] + 1));
+      QUARRY_RETURN_IF_ERROR(pending_.SetWeight(edge, copy, std::bit_cast<float>(weight[0])));
+    }
   }
   return Status::Ok();
 }

@@ -98,6 +98,7 @@ class Session {
   };
   void LeaveOldSnapshot();
   Status CheckRemoved();
+  Status KeepWeights();
   uint64_t CacheBytes(uint64_t wanted) const;  // what a new cache may hold of so many
   void CloseTopology();
 

@@ -17,8 +17,8 @@ std::unique_ptr<Table> MakeEdgesTable(Session& session);
 std::unique_ptr<Table> MakeFeaturesTable(Session& session);
 // embedding_rows (table, id, vector, timestamp): a row a row of each embedding table.
 std::unique_ptr<Table> MakeEmbeddingRowsTable(Session& session);
-// What the catalog says: relations, node_types, node_ranges, edge_types, files, versions, snapshots, embeddings,
-// device_profile, stats, partitions.
+// What the catalog says: relations, node_types, node_ranges, edge_types, files, runs, growth, versions, snapshots,
+// embeddings, device_profile, stats, partitions.
 std::vector<std::unique_ptr<Table>> MakeCatalogTables(Session& session);
 // What it says of layouts: layouts, batches, segments, caches.
 std::vector<std::unique_ptr<Table>> MakeLayoutTables(Session& session);

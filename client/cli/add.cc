@@ -172,7 +172,7 @@ Status FoldBeyond(client::Store& store, const ChangeArguments& arguments, GraphC
   const TopologyRecord* const left =
       after.FindTopology(name);  // what came since an interrupted fold began stays
   done.runs = left == nullptr ? 0 : left->runs.size();
-  LogInfo("topology {}: {} runs of edges were folded in {:.2f} s", name, figures.Count("runs"),
+  LogInfo("topology {}: {} of edges folded in {:.2f} s", name, Counted(figures.Count("runs"), "run"),
           figures.Real("seconds"));
   return Status::Ok();
 }
@@ -232,8 +232,12 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
           arguments.remove ? "not there" : "there already");
     return;
   }
-  Print("{} added and {} removed as {} in {:.2f} s: {} nodes, {} edges, {}\n", Counted(done.added, "edge"),
-        done.removed, done.timestamp, seconds, done.node_count, done.edge_count, Counted(done.runs, "run"));
+  std::string others;
+  if (done.present > 0) others += fmt::format("; {} there already", Counted(done.present, "edge"));
+  if (done.absent > 0) others += fmt::format("; {} not there", Counted(done.absent, "edge"));
+  Print("{} added and {} removed as {} in {:.2f} s: {} nodes, {} edges, {}{}\n", Counted(done.added, "edge"),
+        done.removed, done.timestamp, seconds, done.node_count, done.edge_count, Counted(done.runs, "run"),
+        others);
 }
 
 Status CheckArguments(const ChangeArguments& arguments) {

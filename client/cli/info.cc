@@ -107,6 +107,12 @@ class InfoReport {
     json["disk_bytes"] = bytes;
     json["edges_added"] = Sum(topology.runs, &TopologyRun::added);
     json["edges_removed"] = Sum(topology.runs, &TopologyRun::removed);
+    const Json nodes = figures_.Group("nodes_of_runs." + topology.name);
+    for (size_t i = 0; i < topology.runs.size(); ++i) {
+      const std::string run = std::to_string(i);
+      json["runs"][i]["nodes_added"] = nodes.contains(run) ? nodes[run] : Json();
+    }
+    json["growth"] = figures_.Group("growth." + topology.name);
   }
   void Complete(const LayoutRecord& layout, Json& json) const {
     json = LayoutJson(layout);
@@ -222,6 +228,17 @@ std::string DescribeDevice(const Json& device) {
                      Text(device, "measured_utc"));
 }
 
+// What runs cost whoever samples.
+std::string DescribeGrowth(const Json& growth) {
+  const auto real = [&](const char* figure) { return growth[figure].get<double>(); };
+  return fmt::format(
+      "{} of runs, {:.1f} times what their edges are given by, {:.1f} % of all edges; {:.2f} s to open, "
+      "{:.2f} "
+      "s to fold; sampling {:.2f} times slower from memory, {:.2f} from disk",
+      Size(growth, "run_bytes"), real("run_amplification"), 100 * real("edited_share"), real("open_seconds"),
+      real("fold_seconds"), real("loaded_slowdown"), real("disk_slowdown"));
+}
+
 // "5.2 MiB: tables 4.1 MiB, graph 1.0 MiB, catalog 84 KiB": the kinds that there are.
 std::string DescribeDisk(const Json& disk) {
   std::string kinds;
@@ -270,6 +287,7 @@ void PrintFacts(const Json& report) {
                          Text(graph, "edges_removed"), Counted(graph["runs"].size(), "run"));
     }
     line("edges", Text(graph, "edges") + (kind.empty() ? "" : ", ") + kind + runs);
+    if (graph["growth"].value("runs", 0) > 0) line("growth", DescribeGrowth(graph["growth"]));
     line("relations", Text(graph, "relations"));
   }
   line("classes", Text(report, "classes"));

@@ -34,6 +34,7 @@ Status AddDatabase(client::Store& store, Numbers& numbers) {
     if (!more) return Status::Ok();
     const client::ValueView value = rows->value(1);
     if (const auto* number = std::get_if<int64_t>(&value)) numbers[rows->Text(0)] = *number;
+    if (const auto* number = std::get_if<double>(&value)) numbers[rows->Text(0)] = *number;
   }
 }
 

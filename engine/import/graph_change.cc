@@ -16,6 +16,7 @@
 #include "quarry/import/external_sort.h"
 #include "quarry/storage/edge_columns.h"
 #include "quarry/storage/growth.h"
+#include "quarry/storage/growth_cost.h"
 #include "quarry/storage/record_names.h"
 #include "quarry/storage/times.h"
 #include "quarry/storage/topology_compaction.h"
@@ -251,6 +252,12 @@ Result<GraphChangeReport> GraphChangeImpl::Commit() {
   report_.nodes_added = commit.node_count;
   if (commit.run || commit.node_count > 0 || commit.rows != nullptr) {
     QUARRY_TRY(report_.timestamp, store_.CommitGraph(commit));
+    const uint64_t changed = commit.run ? commit.run->added + commit.run->removed : 0;
+    store_.growth().Add(record_.name, {.commits = 1,
+                                       .edges_changed = changed,
+                                       .nodes_removed = report_.nodes_removed,
+                                       .given_bytes = kEdgeGivenBytes * changed,
+                                       .commit_bytes = commit.run ? commit.run->file_bytes : 0});
     KillPoint("graph: committed, not merged");
     // The edges are there, whatever becomes of the merge: the next commit tries it again.
     if (const Status merged = MergeRuns(store_, budget_, record_.name); !merged.ok()) {

@@ -66,8 +66,8 @@ void GraphUpkeep::Fold(const std::string& topology) {
     failures_.erase(topology);
     folded_.Add(1);
     folded_bytes_.Add(done->bytes);
-    return LogInfo("topology {}: {} runs of edges were folded in {:.2f} s, {} written", topology, done->runs,
-                   done->seconds, FormatBytes(done->bytes));
+    return LogInfo("topology {}: {} run{} of edges folded in {:.2f} s, {} written", topology, done->runs,
+                   done->runs == 1 ? "" : "s", done->seconds, FormatBytes(done->bytes));
   }
   if (stopping_ || done.status().code() == Code::kBusy) return;
   failed_.Add(1);

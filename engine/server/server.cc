@@ -19,7 +19,7 @@
 #include "quarry/base/thread.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
-#include "quarry/storage/runs_price.h"
+#include "quarry/storage/growth_cost.h"
 #include "server_core.h"
 #include "session.h"
 #include "socket_path.h"
@@ -51,6 +51,8 @@ class ServerImpl final : public Server {
   std::vector<std::shared_ptr<Session>> Sessions() const;
   Status ServeMetrics();
   void AddGauges();
+  template <typename Figures, typename Of>
+  void AddFigures(const Of& of);
   void AddGraphGauges();
   void ScheduleCheckpoint();
   void CheckpointEmbeddings();
@@ -192,53 +194,35 @@ void ServerImpl::AddGauges() {
       [this] { return static_cast<double>(core_.common.used_bytes()); });
 }
 
-// All topologies together; the slowdown is that of the worst.
+// A gauge for each figure of `Figures`: those of all topologies together, as `of` gives them. What is counted is summed up, and of
+// what is predicted, and of shares, the worst is told.
+template <typename Figures, typename Of>
+void ServerImpl::AddFigures(const Of& of) {
+  ForEachFigure(Figures(), [&](std::string_view name, auto none) {
+    const auto value = [this, of, name, none] {
+      double all = static_cast<double>(none);
+      const std::shared_ptr<const Manifest> manifest = core_.store.manifest();
+      for (const TopologyRecord& topology : manifest->topologies) {
+        ForEachFigure(of(topology, *manifest), [&](std::string_view figure, auto one) {
+          if (figure != name) return;
+          const auto number = static_cast<double>(one);
+          all = std::is_integral_v<decltype(one)> ? all + number : std::max(all, number);
+        });
+      }
+      return all;
+    };
+    core_.metrics.AddGauge(fmt::format("quarry_graph_{}", name), "", std::string(MeaningOfFigure(name)),
+                           value);
+  });
+}
+
 void ServerImpl::AddGraphGauges() {
-  const auto add = [this](const char* name, const char* help, auto value) {
-    core_.metrics.AddGauge(name, "", help, [this, value] { return value(*core_.store.manifest()); });
-  };
-  const auto sum = [](const Manifest& manifest, auto of_run) {
-    double all = 0;
-    for (const TopologyRecord& topology : manifest.topologies) {
-      for (const TopologyRun& run : topology.runs) all += static_cast<double>(of_run(run));
-    }
-    return all;
-  };
-  const auto worst = [](const Manifest& manifest, double RunsPrice::*price) {
-    double most = 1;
-    for (const TopologyRecord& topology : manifest.topologies) {
-      most = std::max(most, PriceRuns(topology, DeviceOf(manifest)).*price);
-    }
-    return most;
-  };
-  add("quarry_graph_runs", "Runs of edges over the graph's files.",
-      [sum](const Manifest& manifest) { return sum(manifest, [](const TopologyRun&) { return 1; }); });
-  add("quarry_graph_run_edges_added", "Edges that these runs add.", [sum](const Manifest& manifest) {
-    return sum(manifest, [](const TopologyRun& run) { return run.added; });
+  AddFigures<GrowthCost>([](const TopologyRecord& topology, const Manifest& manifest) {
+    return CostOf(topology, DeviceOf(manifest));
   });
-  add("quarry_graph_run_edges_removed", "Edges of the files that these runs take away (tombstones).",
-      [sum](const Manifest& manifest) {
-        return sum(manifest, [](const TopologyRun& run) { return run.removed; });
-      });
-  add("quarry_graph_run_bytes", "Bytes of the files of runs.", [sum](const Manifest& manifest) {
-    return sum(manifest, [](const TopologyRun& run) { return run.file_bytes; });
+  AddFigures<GrowthWritten>([this](const TopologyRecord& topology, const Manifest&) {
+    return core_.store.growth().Of(topology.name);
   });
-  add("quarry_graph_loaded_slowdown",
-      "Times that sampling from memory is slower, as predicted, because of runs.",
-      [worst](const Manifest& manifest) { return worst(manifest, &RunsPrice::loaded_slowdown); });
-  add("quarry_graph_disk_slowdown", "The same of sampling from disk.",
-      [worst](const Manifest& manifest) { return worst(manifest, &RunsPrice::disk_slowdown); });
-  add("quarry_graph_read_amplification",
-      "Bytes of the graph's files and runs, beside those of one file of the same edges.",
-      [worst](const Manifest& manifest) { return worst(manifest, &RunsPrice::read_amplification); });
-  add("quarry_graph_write_amplification",
-      "Bytes of these runs, beside the eight of the ends of each edge that they add or remove; 0: there are "
-      "none.",
-      [sum](const Manifest& manifest) {
-        const double edges = sum(manifest, [](const TopologyRun& run) { return run.added + run.removed; });
-        const double bytes = sum(manifest, [](const TopologyRun& run) { return run.file_bytes; });
-        return edges == 0 ? 0.0 : bytes / (edges * 2 * sizeof(NodeId));
-      });
 }
 
 std::vector<std::shared_ptr<Session>> ServerImpl::Sessions() const {

@@ -7,6 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "quarry/layout/cost_model.h"
+#include "quarry/storage/growth_cost.h"
+#include "quarry/storage/topology_run.h"
 #include "table_scan.h"
 
 namespace quarry {
@@ -76,6 +79,21 @@ Status CountLabels(Store& store, MemoryBudget& budget, const std::shared_ptr<con
   return Status::Ok();
 }
 
+// What runs cost, and the nodes that came with each: those of a damaged run are not told.
+void AddGrowth(Store& store, const Snapshot& snapshot, std::vector<wire::Counter>& counters) {
+  const std::shared_ptr<const Manifest> manifest = store.manifest();
+  for (const TopologyRecord& topology : snapshot.topologies) {
+    ForEachFigure(CostOf(topology, DeviceOf(*manifest)), [&](std::string_view name, auto value) {
+      counters.push_back({fmt::format("growth.{}.{}", topology.name, name), static_cast<double>(value)});
+    });
+    const auto nodes = NodesOfRuns(store.backend(), store.path(), topology, manifest->database_id);
+    for (size_t i = 0; nodes.ok() && i < nodes->size(); ++i) {
+      counters.push_back(
+          {fmt::format("nodes_of_runs.{}.{}", topology.name, i), static_cast<double>((*nodes)[i])});
+    }
+  }
+}
+
 }  // namespace
 
 Result<wire::MaintenanceReport> Inspect(Store& store, MemoryBudget& budget) {
@@ -94,6 +112,7 @@ Result<wire::MaintenanceReport> Inspect(Store& store, MemoryBudget& budget) {
     add("changed_rows." + table.name, overlay->TouchedRows().size());
     add("changed_rows_bytes." + table.name, overlay->resident_bytes());
   }
+  AddGrowth(store, *snapshot, report.counters);
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const EmbeddingRecord& table : manifest->embeddings) {
     add("disk_bytes.embeddings." + table.name, DiskBytes(store, table));

@@ -14,7 +14,7 @@
 #include "quarry/layout/layout.h"
 #include "quarry/layout/mend_price.h"
 #include "quarry/layout/trace_statistics.h"
-#include "quarry/storage/runs_price.h"
+#include "quarry/storage/growth_cost.h"
 
 namespace quarry {
 namespace {
@@ -146,17 +146,10 @@ Status AddGraph(Store& store, MemoryBudget& budget, const TracedLayout& layout, 
   QUARRY_TRY(const ChangedSeeds changed,
              CountChangedSeeds(store, budget, *layout.layout, *snapshot, progress));
   const DeviceRecord device = DeviceOf(*store.manifest());
-  const RunsPrice price = PriceRuns(*topology, device);
   const auto add = [&](std::string_view name, auto value) {
     counters.Add(fmt::format("graph.{}", name), value);
   };
-  add("runs", topology->runs.size());
-  add("open_seconds", price.open_seconds);
-  add("draw_seconds", price.draw_seconds);
-  add("loaded_slowdown", price.loaded_slowdown);
-  add("disk_slowdown", price.disk_slowdown);
-  add("read_amplification", price.read_amplification);
-  add("fold_seconds", price.fold_seconds);
+  ForEachFigure(CostOf(*topology, device), add);
   add("edges_changed", topology->ChangedSince(layout.record().timestamp));
   add("lists_known", changed.known ? 1 : 0);
   add("lists_changed", changed.lists);

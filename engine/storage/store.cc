@@ -17,6 +17,7 @@
 #include "quarry/base/trace.h"
 #include "quarry/format/superblock.h"
 #include "quarry/storage/growth.h"
+#include "quarry/storage/growth_cost.h"
 #include "quarry/storage/leftovers.h"
 #include "quarry/storage/lock.h"
 #include "quarry/storage/record_names.h"
@@ -60,6 +61,7 @@ class StoreImpl final : public Store {
     return catalog_;
   }
   IoBackend& backend() override { return backend_; }
+  GrowthTally& growth() override { return growth_; }
 
   Status PrepareToWrite() override {
     MutexLock lock(preparing_);
@@ -464,6 +466,7 @@ class StoreImpl final : public Store {
   // Each table's files that snapshots kept when they were replaced.
   std::map<std::string, std::vector<std::weak_ptr<NamedFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
   const std::shared_ptr<SnapshotList> held_ = std::make_shared<SnapshotList>();
+  GrowthTally growth_;
   std::array<std::weak_ptr<const void>, 2> runs_held_ QUARRY_GUARDED_BY(mutex_);
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); },
                    DeltaLog::kCommitsBesideMax, [this] { return StructureTimestamp(*manifest()); }};

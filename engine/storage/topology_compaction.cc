@@ -19,6 +19,7 @@
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/edge_columns.h"
+#include "quarry/storage/growth_cost.h"
 #include "quarry/storage/topology_run.h"
 
 namespace quarry {
@@ -414,6 +415,7 @@ Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& bud
   const Status switched = store.SwitchTopology(record, next);
   Discard(store.backend(), store.path() + "/" + files.progress);
   QUARRY_RETURN_IF_ERROR(switched);
+  store.growth().Add(name, {.compaction_bytes = *written});
   report.seconds = MonotonicSeconds() - start;
   return report;
 }
@@ -445,7 +447,9 @@ Status MergeRuns(Store& store, MemoryBudget& budget, const std::string& name) {
   next.runs.resize(next.runs.size() - merged.size());
   next.runs.push_back(*written);
   KillPoint("topology: runs merged, not named");
-  return store.SwitchTopology(*record, next);
+  QUARRY_RETURN_IF_ERROR(store.SwitchTopology(*record, next));
+  store.growth().Add(name, {.merge_bytes = written->file_bytes});
+  return Status::Ok();
 }
 
 }  // namespace quarry

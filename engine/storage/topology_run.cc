@@ -32,6 +32,19 @@ uint64_t BytesOf(const DataFile& data, std::string_view name) {
   return section == nullptr ? 0 : section->bytes;
 }
 
+// Its counts are those of the record.
+Result<DataFile> OpenRun(IoBackend& backend, const std::string& database_path, const TopologyRun& run,
+                         std::span<const std::byte, 16> database_id) {
+  QUARRY_TRY(DataFile data, OpenDataFile(backend, database_path + "/" + run.file,
+                                         {.kind = FileKind::kTopologyRun,
+                                          .database_id = database_id,
+                                          .generation = run.generation,
+                                          .file_bytes = run.file_bytes}));
+  if (data.superblock.edge_count == run.edges_after()) return data;
+  return MakeStatus(Code::kCorruption, "{}: page 0: {} edges where the catalog says {}", data.file.path(),
+                    data.superblock.edge_count, run.edges_after());
+}
+
 }  // namespace
 
 TopologyRun NextRunOf(const TopologyRecord& topology) {
@@ -115,15 +128,7 @@ Result<TopologyRun> TopologyRunWriter::Finish(std::span<const std::byte, 16> dat
 Result<ListEdits> LoadRun(IoBackend& backend, const std::string& database_path,
                           const TopologyRecord& topology, const TopologyRun& run,
                           std::span<const std::byte, 16> database_id, Adjacency side) {
-  QUARRY_TRY(const DataFile data, OpenDataFile(backend, database_path + "/" + run.file,
-                                               {.kind = FileKind::kTopologyRun,
-                                                .database_id = database_id,
-                                                .generation = run.generation,
-                                                .file_bytes = run.file_bytes}));
-  if (data.superblock.edge_count != run.edges_after()) {
-    return MakeStatus(Code::kCorruption, "{}: page 0: {} edges where the catalog says {}", data.file.path(),
-                      data.superblock.edge_count, run.edges_after());
-  }
+  QUARRY_TRY(const DataFile data, OpenRun(backend, database_path, run, database_id));
   const RunSections names = RunSectionsOf(side);
   const uint64_t list_count = BytesOf(data, names.lists) / sizeof(NodeId);
   if (list_count > run.lists) {
@@ -178,6 +183,19 @@ Result<ListEdits> LoadRuns(IoBackend& backend, const std::string& database_path,
     all = all.empty() ? std::move(next) : Compose(all, next);
   }
   return all;
+}
+
+Result<std::vector<uint64_t>> NodesOfRuns(IoBackend& backend, const std::string& database_path,
+                                          const TopologyRecord& topology,
+                                          std::span<const std::byte, 16> database_id) {
+  std::vector<uint64_t> nodes;
+  uint64_t before = topology.file_nodes();
+  for (const TopologyRun& run : topology.runs) {
+    QUARRY_TRY(const DataFile data, OpenRun(backend, database_path, run, database_id));
+    const uint64_t then = std::max(before, data.superblock.row_count);
+    nodes.push_back(then - std::exchange(before, then));
+  }
+  return nodes;
 }
 
 std::vector<std::string> FilesOf(const TopologyRecord& topology) {

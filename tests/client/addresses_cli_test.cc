@@ -208,6 +208,26 @@ void ImportTypes(const fs::path& database) {
   std::ofstream(database.parent_path() / "gone.csv") << "2\n30\n";
 }
 
+// The same with weights, and edges that are added with theirs: in a file of their own, and as a column.
+void ImportWeights(const fs::path& database) {
+  const TemporaryFolder set("weighted-addresses");
+  const TypedSet typed = RandomTypedSet(3, 60);
+  typed.WriteTo(set);
+  for (const TypedSet::Edges& edges : typed.edges) {
+    std::vector<float> weights;
+    for (size_t i = 0; i < edges.pairs.size(); ++i) weights.push_back(static_cast<float>(i % 9) / 4);
+    std::string folder = typed.EdgeName(edges);
+    for (size_t at = 0; (at = folder.find(':')) != std::string::npos;) folder.replace(at, 1, "__");
+    set.Write(folder + "/edge_weights.npy", NpyFile(weights, {weights.size()}));
+  }
+  fs::remove_all(database);
+  const Outcome imported = Process("import db " + set.path(), database.parent_path()).Wait();
+  EXPECT_EQ(imported.exit_code, 0) << imported.err;
+  std::ofstream(database.parent_path() / "ends.csv") << "30,59\n29,59\n";
+  std::ofstream(database.parent_path() / "heavy.csv") << "1000.5\n2000.25\n";
+  std::ofstream(database.parent_path() / "three.csv") << "28,59,3000.75\n";
+}
+
 const std::string kTrainNodes =
     "train DB --fanout 4,3 --batch-size 64 --hidden 8 --epochs 2 --cache 25% --seed 3 --ordered "
     "--torch-threads 1 --json";
@@ -384,6 +404,33 @@ const std::vector<Script> kScripts = {
             {"verify DB", 0, "sound"}},
            "db",
            ImportTypes},
+    Script{
+        "WeightedGrowth",
+        {{"info DB", 0, "weighted"},
+         {"add DB --edges ends.csv --weights heavy.csv --type author:writes:paper --json", 0, "\"added\":2"},
+         {"add DB --edges three.csv --type writes --json", 0, "\"added\":1"},
+         {"add DB --edges three.csv --weights heavy.csv --type writes", 1, "weights"},
+         {"sql DB --csv SELECT/**/type,weight/**/FROM/**/edges/**/WHERE/**/weight>999/**/ORDER/**/BY/**/2", 0,
+          "author:writes:paper,1000.5\nauthor:writes:paper,2000.25\nauthor:writes:paper,3000.75"},
+         {"sql DB --write "
+          "UPDATE/**/edges/**/SET/**/weight=weight*2/**/WHERE/**/relation=0/**/AND/**/weight>1999"},
+         {"sql DB --csv SELECT/**/weight/**/FROM/**/edges/**/WHERE/**/weight>999/**/ORDER/**/BY/**/1", 0,
+          "1000.5\n4000.5\n6001.5"},
+         {"sql DB --write UPDATE/**/edges/**/SET/**/src=1", 1, "its weight alone can"},
+         {"sql DB --csv SELECT/**/commits,added,removed,nodes/**/FROM/**/runs", 0,
+          "1,2,0,0\n1,1,0,0\n1,2,2,0"},
+         {"sql DB --csv "
+          "SELECT/**/topology,runs,run_commits,run_edges_added,run_edges_removed,added_nodes/**/FROM/**/"
+          "growth",
+          0, "graph,3,3,5,2,0"},
+         {"info DB", 0, "times slower from memory"},
+         {"info DB --json", 0, "\"run_edges_removed\":2"},
+         {"compact DB --json", 0, "\"edges_removed\":2"},
+         {"sql DB --csv SELECT/**/weight/**/FROM/**/edges/**/WHERE/**/weight>999/**/ORDER/**/BY/**/1", 0,
+          "1000.5\n4000.5\n6001.5"},
+         {"verify DB", 0, "sound"}},
+        "db",
+        ImportWeights},
     Script{"Sql",
            {{"sql DB --json SELECT/**/split,count(*)/**/FROM/**/nodes/**/GROUP/**/BY/**/split"},
             {"sql DB SELECT/**/nothing", 1, "nothing"},

@@ -198,6 +198,11 @@ TEST_F(CliTest, EdgesComeAndGoForEveryLaterCommand) {
   EXPECT_THAT(Refused("add grown --edges far.csv", 1), HasSubstr("far.csv: line 2: node id 99999999"));
   EXPECT_THAT(Refused("add grown --edges nowhere.csv", 1), HasSubstr("nowhere.csv"));
   EXPECT_THAT(Run("info grown").out, HasSubstr("3 added and 0 removed in 1 run"));
+  EXPECT_THAT(Run("info grown").out, testing::ContainsRegex("growth .* of runs, .* times what their edges"));
+  const json growth = json::parse(Run("info grown --json").out)["topologies"][0];
+  EXPECT_EQ(growth["growth"]["run_edges_added"], 3);
+  EXPECT_EQ(growth["growth"]["run_bytes"], growth["runs"][0]["file_bytes"]);
+  EXPECT_EQ(growth["runs"][0]["nodes_added"], 0);
   EXPECT_EQ(Run("verify grown").exit_code, 0);
   EXPECT_EQ(Run(std::string("train grown") + kTrain).exit_code, 0);
   EXPECT_EQ(Run("export grown out").exit_code, 0);
@@ -212,7 +217,7 @@ TEST_F(CliTest, EdgesComeAndGoForEveryLaterCommand) {
   EXPECT_EQ(json::parse(kept.out)["runs"], 2) << kept.err;
   const Outcome folded = Run("remove grown --edges some.csv --auto-compact=1.000001 --json");
   EXPECT_EQ(json::parse(folded.out)["runs"], 0) << folded.err;
-  EXPECT_THAT(folded.err, HasSubstr("3 runs of edges were folded"));
+  EXPECT_THAT(folded.err, HasSubstr("3 runs of edges folded in"));
   EXPECT_EQ(edges(), without);
   EXPECT_THAT(Refused("add grown --edges some.csv --auto-compact=1", 2), HasSubstr("a number above 1"));
   EXPECT_THAT(Refused("serve grown --socket s --auto-compact --read-only", 2), HasSubstr("contradict"));

@@ -61,12 +61,12 @@ class DatabaseTest(unittest.TestCase):
         self.addCleanup(lambda: self.db.close())
 
 
-def serve(test: unittest.TestCase) -> tuple[subprocess.Popen, str]:
+def serve(test: unittest.TestCase, memory: str = "256MiB", session: str = "64MiB") -> tuple[subprocess.Popen, str]:
     """Serves the database that is open as test.db, which becomes that of the server; the server, until the test ends, and its
     address."""
     test.db.close()
     socket = test.folder / "run/q.sock"
-    server = subprocess.Popen([BINARY, "serve", test.path, "--socket", socket, "--memory", "256MiB"], stderr=subprocess.DEVNULL)
+    server = subprocess.Popen([BINARY, "serve", test.path, "--socket", socket, "--memory", memory], stderr=subprocess.DEVNULL)
 
     def stop() -> None:
         server.send_signal(signal.SIGCONT)
@@ -77,7 +77,7 @@ def serve(test: unittest.TestCase) -> tuple[subprocess.Popen, str]:
     while not socket.exists():
         test.assertIsNone(server.poll(), "the server ended")
         time.sleep(0.02)
-    test.db = quarry.open(f"unix:{socket}", memory="64MiB", timeout=60)
+    test.db = quarry.open(f"unix:{socket}", memory=session, timeout=60)
     return server, f"unix:{socket}"
 
 

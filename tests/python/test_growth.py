@@ -2,8 +2,11 @@
 
 import collections
 import os
+import shutil
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 import numpy as np
 
@@ -433,6 +436,87 @@ class TypedCommandTest(TypedTest):
         rows = np.concatenate([part.copy() for _, part in db._edges_in_parts()])
         rows = rows[rows[:, 1] == relation]
         return sorted(zip(of.numbers(rows[:, 0]).tolist(), to.numbers(rows[:, 2]).tolist()))
+
+
+class WeightedGrowthTest(unittest.TestCase):
+    """Edges of two relations, with weights, which come and go by every call that takes some."""
+
+    RELATIONS = ("cites", "likes")
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="quarry-python-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.path = self.folder / "graph.db"
+        self.rng = np.random.default_rng(_SEED)
+        source = self.folder / "source"
+        source.mkdir()
+        np.save(source / "features.npy", np.zeros((40, DIM), np.float32))
+        self.model = collections.defaultdict(list)
+        for relation, name in enumerate(self.RELATIONS):
+            edges, weights = self.some(60, 40)
+            np.save(source / f"edges_{name}.npy", edges)
+            np.save(source / f"edge_weights_{name}.npy", weights)
+            self.add(relation, edges, weights)
+        quarry.import_(self.path, source, progress=False)
+        self.db = quarry.open(self.path, memory="256MiB")
+        self.addCleanup(lambda: self.db.close())
+
+    def some(self, count, nodes):
+        return self.rng.integers(0, nodes, (2, count)), self.rng.integers(0, 9, count).astype(np.float32) / 4
+
+    def add(self, relation, edges, weights):
+        for source, destination, weight in zip(*edges.tolist(), weights.tolist()):
+            self.model[source, destination, relation].append(weight)
+
+    def check(self):
+        wanted = sorted((*edge, weight) for edge, weights in self.model.items() for weight in weights)
+        rows = self.db.sql("SELECT src, dst, relation, weight FROM edges ORDER BY 1, 2, 3, 4").fetchall()
+        self.assertEqual([tuple(row) for row in rows], wanted)
+
+    def test_edges_keep_relation_and_weight(self):
+        self.check()
+        nodes = 40
+        for step in range(12):
+            relation = int(self.rng.integers(2))
+            name = self.RELATIONS[relation]
+            edges, weights = self.some(int(self.rng.integers(1, 12)), nodes)
+            with self.subTest(f"QUARRY_GROWN_SEED={_SEED}", step=step):
+                if step % 4 == 0:
+                    self.db.add_edges(edges, weights, type=name)
+                    self.add(relation, edges, weights)
+                elif step % 4 == 1:
+                    edges[0, 0] = nodes  # the first of the new ones
+                    self.db.add_nodes(count=2, edges=edges, weights=weights, edge_type=name)
+                    self.add(relation, edges, weights)
+                    nodes += 2
+                elif step % 4 == 2:
+                    known = [edge[:2] for edge in self.model if edge[2] == relation][::3]
+                    self.db.remove_edges(np.array(known).T, type=name)
+                    for edge in known:
+                        del self.model[(*edge, relation)]
+                else:
+                    least = float(weights[0])
+                    self.db.sql("UPDATE edges SET weight = weight + 1 WHERE relation = ? AND weight > ?", (relation, least), write=True)
+                    for edge, known in self.model.items():
+                        if edge[2] == relation:
+                            known[:] = [weight + 1 if weight > least else weight for weight in known]
+                self.check()
+        for call in (self.db.add_edges, lambda edges: self.db.add_nodes(count=1, edges=edges)):
+            with self.assertRaisesRegex(quarry.UsageError, "which relation"):
+                call([[0], [1]])
+        self.assertEqual(self.db.num_nodes, nodes)
+        added, removed = self.db.sql("SELECT sum(added), sum(removed) FROM runs").fetchall()[0]
+        growth = self.db.sql("SELECT run_edges_added, run_edges_removed, added_nodes FROM growth").fetchall()[0]
+        self.assertEqual(tuple(growth), (added, removed, nodes - 40))
+
+
+@unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
+class ServedWeightedGrowthTest(WeightedGrowthTest):
+    """The same calls at a server."""
+
+    def setUp(self):
+        super().setUp()
+        serve(self, memory="512MiB", session="192MiB")  # a transaction that writes takes 128 MiB
 
 
 @unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")

@@ -185,7 +185,13 @@ TEST_F(MaintenanceTest, RunsThatSlowSamplingDownAreFoldedInATurnOfTheirOwn) {
   EXPECT_EQ(Figure(peer, "quarry_graph_folds_failed_total"), 0);
   EXPECT_EQ(Figure(peer, "quarry_graph_runs"), 0);
   EXPECT_EQ(Figure(peer, "quarry_graph_loaded_slowdown"), 1);
-  EXPECT_EQ(Figure(peer, "quarry_graph_write_amplification"), 0);
+  EXPECT_EQ(Figure(peer, "quarry_graph_run_amplification"), 0);
+  EXPECT_EQ(Figure(peer, "quarry_graph_commits"), 2);
+  EXPECT_EQ(Figure(peer, "quarry_graph_compaction_bytes"), Figure(peer, "quarry_graph_fold_bytes_total"));
+  EXPECT_EQ(Figure(peer, "quarry_graph_merge_bytes"), 0);
+  EXPECT_EQ(Figure(peer, "quarry_graph_write_amplification"),
+            (Figure(peer, "quarry_graph_commit_bytes") + Figure(peer, "quarry_graph_compaction_bytes")) /
+                Figure(peer, "quarry_graph_given_bytes"));
   EXPECT_GT(Figure(peer, "quarry_graph_fold_bytes_total"), static_cast<double>(Graph().file_bytes));
   EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));
 }
@@ -218,7 +224,9 @@ TEST(GraphUpkeepTest, WhatCannotBeFoldedIsLeftUntilTheGraphChanges) {
   EXPECT_EQ(figure("quarry_graph_run_edges_added"), 2);
   EXPECT_EQ(figure("quarry_graph_run_edges_removed"), 0);
   EXPECT_GT(figure("quarry_graph_run_bytes"), 0);
-  EXPECT_EQ(figure("quarry_graph_write_amplification"), figure("quarry_graph_run_bytes") / 16);
+  EXPECT_EQ(figure("quarry_graph_run_amplification"), figure("quarry_graph_run_bytes") / 16);
+  EXPECT_EQ(figure("quarry_graph_write_amplification"), figure("quarry_graph_run_amplification"))
+      << "nothing else was written";
   EXPECT_GT(figure("quarry_graph_loaded_slowdown"), 1);
   EXPECT_GT(figure("quarry_graph_disk_slowdown"), 1);
   EXPECT_GT(figure("quarry_graph_read_amplification"), 1);

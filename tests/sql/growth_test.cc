@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "quarry/base/random.h"
@@ -104,7 +105,14 @@ TEST_F(SqlGrowthTest, RefusesWhatTheGraphCannotTake) {
        "a weight is a number that float32 can hold"},
       {"INSERT INTO edges (src, dst, relation) VALUES (0, 2, 1)", "relation is 1; relations are 0 to 0"},
       {"INSERT INTO edges (src, dst, type) VALUES (0, 2, 'a:b:c')", "there is no type 'a:b:c' of edges"},
-      {"UPDATE edges SET weight = 3 WHERE src = 1", "weight of an edge cannot be set: DELETE"},
+      {"UPDATE edges SET src = 3 WHERE src = 1",
+       "src of an edge cannot be set, its weight alone can: DELETE"},
+      {"UPDATE edges SET dst = 3, weight = 1 WHERE src = 1", "dst of an edge cannot be set"},
+      {"UPDATE edges SET relation = 0 WHERE src = 1", "relation of an edge cannot be set"},
+      {"UPDATE edges SET type = 'a:b:c' WHERE src = 1", "type of an edge cannot be set"},
+      {"UPDATE edges SET weight = 'x' WHERE src = 1", "a weight is a number that float32 can hold"},
+      {"UPDATE edges SET weight = -1e300", "a weight is a number that float32 can hold"},
+      {"UPDATE edges SET weight = NULL WHERE src = 1", "has a weight: set a number, not NULL"},
       {"INSERT INTO nodes (label) VALUES (1)", "give a text as the name"},
       {"INSERT INTO nodes (name) VALUES (7)", "give a text as the name"},
       {"INSERT INTO nodes (name) VALUES ('n3')", "the name \"n3\" of node 8 is that of node 3"},
@@ -122,10 +130,62 @@ TEST_F(SqlGrowthTest, RefusesWhatTheGraphCannotTake) {
   EXPECT_EQ(Timestamp(), 0u);
   EXPECT_EQ(Read(kAllEdges), edges);
   EXPECT_EQ(Read(kAllNodes), nodes);
-  for (const char* const text :
-       {"INSERT INTO edges (src, dst) VALUES (0, 2)", "DELETE FROM edges WHERE src = 0"}) {
+  for (const char* const text : {"INSERT INTO edges (src, dst) VALUES (0, 2)",
+                                 "DELETE FROM edges WHERE src = 0", "UPDATE edges SET weight = 1"}) {
     EXPECT_THAT(Read(text), ElementsAre(HasSubstr("table edges may not be modified"))) << "only read";
   }
+}
+
+TEST_F(SqlGrowthTest, AnUpdateSetsWeightsByOneCommit) {
+  EXPECT_THAT(Run("UPDATE edges SET weight = 2.5 WHERE src = 3 AND dst = 4"), IsEmpty());
+  EXPECT_EQ(Timestamp(), 1u);
+  EXPECT_THAT(Read("SELECT src, dst, weight FROM edges WHERE src IN (2, 3)"),
+              ElementsAre("2|3|2.0", "3|4|2.5"));
+  EXPECT_THAT(Run("UPDATE edges SET weight = weight * 2 + src WHERE dst > 5"), IsEmpty());
+  EXPECT_EQ(Timestamp(), 2u);
+  EXPECT_THAT(Read("SELECT src, dst, weight FROM edges WHERE dst > 4"),
+              ElementsAre("4|5|4.0", "5|6|15.0", "6|7|18.0"));
+  EXPECT_THAT(Run("UPDATE edges SET weight = 7 WHERE src = 5 AND dst = 1"), IsEmpty());
+  EXPECT_EQ(Timestamp(), 2u) << "no edge has a weight to set";
+  EXPECT_THAT(Read("SELECT count(*), sum(weight) FROM edges"), ElementsAre("8|47.5"));
+  EXPECT_THAT(
+      Read(
+          "SELECT runs, run_commits, run_edges_added, run_edges_removed, commits, edges_changed FROM growth"),
+      ElementsAre("2|2|3|3|2|6"));
+}
+
+TEST_F(SqlGrowthTest, AWeightThatIsSetGoesWithItsEdge) {
+  Run("BEGIN");
+  EXPECT_THAT(Run("UPDATE edges SET weight = 30 WHERE src < 6"), IsEmpty());
+  EXPECT_THAT(Run("UPDATE edges SET weight = 31 WHERE src = 1"), IsEmpty()) << "the last one counts";
+  Run("SAVEPOINT s");
+  EXPECT_THAT(Run("UPDATE edges SET weight = 32"), IsEmpty());
+  Run("ROLLBACK TO s");
+  EXPECT_THAT(Run("DELETE FROM edges WHERE src = 2"), IsEmpty());
+  EXPECT_THAT(Run("DELETE FROM edges WHERE src = 6"), IsEmpty());
+  EXPECT_THAT(Run("UPDATE edges SET weight = 33 WHERE src = 6"), IsEmpty()) << "and it stays deleted";
+  EXPECT_THAT(Run("DELETE FROM nodes WHERE id = 4"), IsEmpty());
+  EXPECT_THAT(Run("SELECT weight FROM edges WHERE src = 1"), ElementsAre("1.0"))
+      << "as before the transaction";
+  EXPECT_THAT(Run("COMMIT"), IsEmpty());
+  EXPECT_EQ(Timestamp(), 1u);
+  EXPECT_THAT(Read(kAllEdges), ElementsAre("0|1|30.0", "1|2|31.0", "5|6|30.0", "7|0|7.0"));
+  Run("BEGIN");
+  EXPECT_THAT(Run("UPDATE edges SET weight = 1"), IsEmpty());
+  Run("ROLLBACK");
+  EXPECT_EQ(Timestamp(), 1u);
+  EXPECT_THAT(Read("SELECT max(weight) FROM edges"), ElementsAre("31.0"));
+}
+
+TEST_F(SqlGrowthTest, WeightsOfEdgesThatChangedMeanwhileAreNotSet) {
+  Run("BEGIN");
+  EXPECT_THAT(Run("UPDATE edges SET weight = 9 WHERE src = 1"), IsEmpty());
+  const auto other = store_.Connect({.write = true});
+  EXPECT_THAT(Lines(*other, "DELETE FROM edges WHERE src = 1"), IsEmpty());
+  EXPECT_THAT(Run("COMMIT"), ElementsAre(HasSubstr("edges came or went while the transaction set weights")));
+  EXPECT_THAT(Read("SELECT count(*) FROM edges WHERE src = 1"), ElementsAre("0"));
+  EXPECT_THAT(Run("UPDATE edges SET weight = 9 WHERE src = 2"), IsEmpty()) << "the transaction has ended";
+  EXPECT_THAT(Read("SELECT weight FROM edges WHERE src = 2"), ElementsAre("9.0"));
 }
 
 // By id, by name, by label; the id stays, of a node with nothing.
@@ -210,8 +270,58 @@ TEST(SqlGrowthRefusalTest, WhatAGraphDoesNotHave) {
   SqlStore plain{TinyGraph{.nodes = 20, .dim = 2}};
   EXPECT_THAT(Lines(*plain.Connect({.write = true}), "INSERT INTO edges (src, dst, weight) VALUES (0, 2, 1)"),
               ElementsAre(HasSubstr("have no weights")));
+  EXPECT_THAT(Lines(*plain.Connect({.write = true}), "UPDATE edges SET weight = 2 WHERE src = 1"),
+              ElementsAre(HasSubstr("those of this graph have no weights to be set")));
   EXPECT_THAT(Lines(*plain.Connect({.write = true}), "INSERT INTO nodes (name) VALUES ('x')"),
               ElementsAre(HasSubstr("nodes have no names")));
+}
+
+// TenNodes has weights, of "likes" alone; the other relation's are 1.
+TEST(SqlGrowthTypesTest, WeightsAreSetByRelation) {
+  SqlStore store{testing_util::TenNodes(), {.both_directions = true}};
+  const auto writer = store.Connect({.write = true});
+  const char* const both = "SELECT relation, weight FROM edges WHERE src = 0 AND dst = 1 ORDER BY 1";
+  EXPECT_THAT(Lines(*writer, both), ElementsAre("0|1.0", "1|0.5"));
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = 4 WHERE src = 0 AND dst = 1 AND relation = 1"),
+              IsEmpty());
+  EXPECT_THAT(Lines(*writer, both), ElementsAre("0|1.0", "1|4.0"));
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = weight + 1 WHERE dst = 1"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, both), ElementsAre("0|2.0", "1|5.0"));
+  EXPECT_THAT(Lines(*writer, "SELECT relation, count(*) FROM edges GROUP BY relation"),
+              ElementsAre("0|10", "1|3"));
+}
+
+TEST(SqlGrowthTypesTest, OfAnUndirectedGraphTheReverseGetsTheWeightToo) {
+  SqlStore store{testing_util::TinyDataset({.nodes = 20, .dim = 2, .weighted = true}), {.undirected = true}};
+  const auto writer = store.Connect({.write = true});
+  EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, weight) VALUES (18, 19, 1)"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = 6 WHERE src = 18 AND dst = 19"), IsEmpty());
+  EXPECT_THAT(Lines(store.sql(), "SELECT src, weight FROM edges WHERE src + dst = 37 AND src IN (18, 19)"),
+              ElementsAre("19|6.0", "18|6.0"));
+  Lines(*writer, "BEGIN");
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = 8 WHERE src = 18 AND dst = 19"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, weight) VALUES (19, 18, 2)"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "COMMIT"),
+              ElementsAre(HasSubstr("inserts the edge from 19 to 18 and sets its weight")));
+  Lines(*writer, "BEGIN");
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = 8 WHERE src = 18 AND dst = 19"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "DELETE FROM edges WHERE src = 19 AND dst = 18"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "COMMIT"), IsEmpty());
+  EXPECT_THAT(Lines(store.sql(), "SELECT * FROM edges WHERE src = 18 AND dst = 19"), IsEmpty());
+}
+
+TEST(SqlGrowthTypesTest, ParallelEdgesHaveWeightsOfTheirOwn) {
+  SqlStore store{TinyGraph{.nodes = 20, .dim = 2, .weighted = true}};
+  const auto writer = store.Connect({.write = true});
+  EXPECT_THAT(Lines(*writer, "DELETE FROM edges WHERE src = 1 AND dst = 2"), IsEmpty());
+  EXPECT_THAT(Lines(*writer, "INSERT INTO edges (src, dst, weight) VALUES (1, 2, 1), (1, 2, 2), (1, 2, 1)"),
+              IsEmpty());
+  const char* const all = "SELECT weight FROM edges WHERE src = 1 AND dst = 2 ORDER BY 1";
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = 5 WHERE src = 1 AND dst = 2 AND weight = 2"),
+              IsEmpty());
+  EXPECT_THAT(Lines(store.sql(), all), ElementsAre("1.0", "1.0", "5.0")) << "the others keep theirs";
+  EXPECT_THAT(Lines(*writer, "UPDATE edges SET weight = weight + 2 WHERE src = 1 AND dst = 2"), IsEmpty());
+  EXPECT_THAT(Lines(store.sql(), all), ElementsAre("3.0", "3.0", "7.0"));
 }
 
 TEST(SqlGrowthRefusalTest, ParallelEdgesGoTogether) {
@@ -233,6 +343,8 @@ struct Asked {
   std::vector<Edge> added;
   std::vector<float> weights;
   std::set<std::pair<uint64_t, uint64_t>> removed;
+  // Of an edge that was there, each copy's weight from before, and the one that it gets.
+  std::map<std::pair<uint64_t, uint64_t>, std::vector<std::pair<float, float>>> weighed;
   std::set<NodeId> gone;
   uint64_t nodes = 0;
   WriteBatch rows;
@@ -278,7 +390,35 @@ class RandomGrowth {
 
   void Statement(Asked& asked) {
     const uint64_t nodes = node_count_ + asked.nodes;
-    switch (rng_.Below(5)) {
+    switch (rng_.Below(graph_.weighted ? 6 : 5)) {
+      case 5: {
+        const auto destination = rng_.Below(node_count_);
+        const auto there =
+            Lines(store_.sql(), fmt::format("SELECT src FROM edges WHERE dst = {}", destination));
+        if (there.empty()) return;
+        const Edge edge{std::stoull(there[rng_.Below(there.size())]), destination};
+        const auto is_equal = [&](const Edge& added) {
+          return (added.source == edge.source && added.destination == edge.destination) ||
+                 (added.source == edge.destination && added.destination == edge.source);
+        };
+        if (std::ranges::any_of(asked.added, is_equal)) return;
+        const auto weight = static_cast<float>(rng_.Below(9)) / 4,
+                   least = static_cast<float>(rng_.Below(4)) / 2;
+        const std::string where = fmt::format("WHERE src = {} AND dst = {}", edge.source, edge.destination);
+        Execute(fmt::format("UPDATE edges SET weight = {} {} AND weight >= {}", weight, where, least));
+        auto& copies = asked.weighed[{edge.source, edge.destination}];
+        bool known = !copies.empty();
+        for (const std::string& old : Lines(store_.sql(), "SELECT weight FROM edges " + where)) {
+          if (!known) copies.emplace_back(std::stof(old), std::stof(old));
+        }
+        for (auto& [old, now] : copies) {
+          if (old < least) continue;
+          now = weight;
+          known = true;
+        }
+        if (!known) asked.weighed.erase({edge.source, edge.destination});
+        return;
+      }
       case 4: {
         const auto node = static_cast<NodeId>(rng_.Below(node_count_));
         const auto touches = [&](const Edge& edge) {
@@ -318,7 +458,9 @@ class RandomGrowth {
       default: {
         const Edge edge{rng_.Below(nodes), rng_.Below(nodes)};
         if (asked.gone.contains(static_cast<NodeId>(edge.source)) ||
-            asked.gone.contains(static_cast<NodeId>(edge.destination))) {
+            asked.gone.contains(static_cast<NodeId>(edge.destination)) ||
+            asked.weighed.contains({edge.source, edge.destination}) ||
+            asked.weighed.contains({edge.destination, edge.source})) {
           return;
         }
         const float weight = static_cast<float>(rng_.Below(9)) / 4;
@@ -340,8 +482,24 @@ class RandomGrowth {
     ASSERT_OK((*change)->RemoveNodes(gone));
     std::vector<Edge> removed;
     for (const auto& [source, destination] : asked.removed) removed.push_back({source, destination});
+    std::vector<Edge> added = asked.added;
+    std::vector<float> weights = asked.weights;
+    for (const auto& [ends, copies] : asked.weighed) {
+      const auto [source, destination] = ends;
+      const bool undirected = twin_.store().manifest()->FindTopology("graph")->undirected;
+      if (asked.removed.contains(ends) || (undirected && asked.removed.contains({destination, source})) ||
+          asked.gone.contains(static_cast<NodeId>(source)) ||
+          asked.gone.contains(static_cast<NodeId>(destination))) {
+        continue;
+      }
+      removed.push_back({source, destination});
+      for (const auto& [old, now] : copies) {
+        added.push_back({source, destination});
+        weights.push_back(now);
+      }
+    }
     ASSERT_OK((*change)->Remove(removed));
-    ASSERT_OK((*change)->Add(asked.added, asked.weights));
+    ASSERT_OK((*change)->Add(added, weights));
     ASSERT_OK((*change)->Put(asked.rows));
     ASSERT_OK((*change)->Commit());
     node_count_ += asked.nodes;
@@ -358,7 +516,9 @@ TEST(SqlGrowthOracleTest, RandomTransactionsMakeTheGraphOfTheirChanges) {
   const std::tuple<TinyGraph, ImportOptions> shapes[] = {
       {{.nodes = 24, .dim = 2, .degree = 2}, {.both_directions = true}},
       {{.nodes = 24, .dim = 2, .degree = 2, .weighted = true}, {.deduplicate = true}},
-      {{.nodes = 24, .dim = 2, .degree = 2}, {.undirected = true}}};
+      {{.nodes = 24, .dim = 2, .degree = 2}, {.undirected = true}},
+      {{.nodes = 24, .dim = 2, .degree = 2, .weighted = true}, {.both_directions = true}},
+      {{.nodes = 24, .dim = 2, .degree = 2, .weighted = true}, {.undirected = true}}};
   const char* const given = std::getenv("QUARRY_TEST_SEED");
   const uint64_t base = given == nullptr ? 31 : std::strtoull(given, nullptr, 10);
   for (size_t shape = 0; shape < std::size(shapes); ++shape) {

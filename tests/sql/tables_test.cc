@@ -283,8 +283,11 @@ TEST(SqlStatsTest, CountsWhatTheManifestHas) {
   EXPECT_THAT(
       Lines(store.sql(), "SELECT * FROM stats WHERE metric NOT LIKE 'memory%' AND metric <> 'file_bytes'"),
       ElementsAre("nodes|10", "edges|13", "relations|2", "classes|3", "tables|3", "layouts|0", "embeddings|0",
-                  "files|4", "timestamp|1", "changed_rows|2", "added_nodes|0", "runs|0", "run_edges|0",
-                  "run_bytes|0"));
+                  "files|4", "timestamp|1", "changed_rows|2", "runs|0", "run_commits|0", "run_edges_added|0",
+                  "run_edges_removed|0", "run_bytes|0", "added_nodes|0", "run_amplification|0.0",
+                  "open_seconds|0.0", "open_disk_seconds|0.0", "merge_seconds|0.0", "draw_seconds|0.0",
+                  "loaded_slowdown|1.0", "disk_slowdown|1.0", "edited_share|0.0", "read_amplification|1.0",
+                  "bytes_per_edited_edge|0.0", "fold_seconds|0.0"));
   EXPECT_THAT(Lines(store.sql(),
                     "SELECT value = (SELECT sum(bytes) FROM files WHERE generation > 0) FROM stats WHERE "
                     "metric = 'file_bytes'"),

@@ -30,7 +30,7 @@ namespace quarry::wire {
 
 // Looks at what the manifest does not say. Counters: timestamp, of the newest commit; changed_rows.TABLE and
 // changed_rows_bytes.TABLE, which is the memory that the set of them takes; disk_bytes.embeddings.TABLE and
-// disk_bytes.catalog; of a database with splits splits.NAME, its nodes.
+// disk_bytes.catalog; splits.NAME, nodes of each; growth.TOPOLOGY.FIGURE of GrowthCost; nodes_of_runs.TOPOLOGY.I.
 struct InspectDatabase {
   bool operator==(const InspectDatabase&) const = default;
 };

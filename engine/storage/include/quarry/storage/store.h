@@ -23,6 +23,8 @@
 
 namespace quarry {
 
+class GrowthTally;
+
 // Makes the folder `path` (which must not exist) with everything that a database has besides its catalog:
 // features/, topology/, LOCK and VERSION, synced.
 Status CreateStoreDirectory(IoBackend& backend, const std::string& path);
@@ -66,6 +68,8 @@ class Store {
   // of this class are for. It must not outlive the store.
   virtual std::shared_ptr<Catalog> catalog() = 0;
   virtual IoBackend& backend() = 0;
+  // What was written to graphs since the store was opened (growth_cost.h).
+  virtual GrowthTally& growth() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
       std::string_view name) = 0;  // kNotFound lists what there is
   // The table as the snapshot has it.

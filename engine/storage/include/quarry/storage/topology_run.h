@@ -77,4 +77,9 @@ Result<ListEdits> LoadRuns(IoBackend& backend, const std::string& database_path,
                            const TopologyRecord& topology, std::span<const TopologyRun> runs,
                            std::span<const std::byte, 16> database_id, Adjacency side);
 
+// How many nodes came with each of the topology's runs, or between the one before it and it: as their files say.
+Result<std::vector<uint64_t>> NodesOfRuns(IoBackend& backend, const std::string& database_path,
+                                          const TopologyRecord& topology,
+                                          std::span<const std::byte, 16> database_id);
+
 }  // namespace quarry
