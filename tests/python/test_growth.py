@@ -363,7 +363,7 @@ class TypedGrowthTest(TypedTest):
         types = Types.of(self.db)
         (number,) = self.db.add_nodes(count=1, type="paper")
         node = Types.of(self.db).nodes[types.names.index("paper")].ids([number])
-        raw = self.db._sampled(node.astype(np.uint32), [1], 1, relation_fanouts=[1] * len(EDGES))
+        raw = self.db._sampled(node.astype(np.uint32), [len(EDGES)], 1, relation_fanouts=[1] * len(EDGES))
         with self.assertRaisesRegex(quarry.UsageError, "added after its types were asked for"):
             raw.hetero_block(types.raw, 0, None)
 

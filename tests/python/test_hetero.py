@@ -172,7 +172,7 @@ class TypedDatabaseTest(TypedTest):
             self.db.add_edges(np.array([[200], [0]]), type=("author", "writes", "paper"))
         with self.assertRaisesRegex(quarry.NotFound, "no type of nodes 'editor'"):
             self.db.remove_nodes([1], type="editor")
-        with self.assertRaisesRegex(quarry.Unsupported, "its nodes have types"):
+        with self.assertRaisesRegex(quarry.InvalidArgument, "its nodes have types, and none is given"):
             self.db.add_nodes(count=3)
 
 
