@@ -193,7 +193,7 @@ TEST_F(WeatherCliTest, WhatCannotBeIsRefusedByName) {
   // All that a step holds is reserved: what is refused names it, until there is enough.
   std::string all;
   Outcome outcome;
-  for (int kib = 1920; outcome.exit_code != 0 || kib == 1920; kib += 128) {
+  for (int kib = 1920; outcome.exit_code != 0 || kib == 1920; kib += 512) {
     ASSERT_LE(kib, 16384) << all;
     outcome = Run(steps + fmt::format("1 --memory {}KiB", kib));
     EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
