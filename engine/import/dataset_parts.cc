@@ -249,11 +249,6 @@ Result<std::unique_ptr<RowReader>> OpenRows(Opened& opened) {
   if (has_times && rows.dims() == 3 && rows.extent(0) > 0) {  // [times, places, columns]
     QUARRY_RETURN_IF_ERROR(opened.times.Add(rows.extent(0), path, "times in its shape"));
     rows.header.shape = {rows.extent(0) * rows.extent(1), rows.extent(2)};
-  } else if (!has_times && rows.dims() == 3) {
-    return MakeStatus(Code::kInvalidArgument,
-                      "{}: has shape {}; expected [N, D], or [T, P, D] of P places at T times: state these "
-                      "with --times, or as num_times in metadata.yaml",
-                      path, rows.ShapeText());
   }
   if (const std::string scales = ScalesBeside(path); !scales.empty()) {
     QUARRY_TRY(const NpyArray values, OpenNpy(scales));

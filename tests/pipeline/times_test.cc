@@ -310,12 +310,6 @@ TEST_F(TimesTest, SourcesThatDoNotFitAreRefusedByName) {
   EXPECT_THAT(Import({.times = kTimes}, {.feature_type = ElementType::kInt8}),
               IsStatus(Code::kUsage, HasSubstr("not joined to features of int8")));
   EXPECT_OK(Import({.times = kTimes}, {.feature_type = ElementType::kFloat16}));
-  for (const char* const name : {"place_features.npy", "time_features.npy"}) {
-    std::filesystem::remove(source_ / name);
-  }
-  Write("features.npy", NpyFile(features_, {kTimes, kPlaces, kDim}));
-  refused("features.npy: has shape [23, 41, 5]; expected [N, D], or [T, P, D] of P places at T times");
-  EXPECT_OK(Import({.times = kTimes}));
   EXPECT_OK(OpenRoad(database_, Options()).status);
 }
 
