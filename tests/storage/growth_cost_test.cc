@@ -12,6 +12,7 @@
 #include <set>
 
 #include "pipeline/tiny_database.h"
+#include "quarry/base/units.h"
 #include "quarry/import/graph_change.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
@@ -26,14 +27,14 @@ using testing_util::ScratchFolder;
 using testing_util::TinyGraph;
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-constexpr DeviceRecord kAnyDevice = {.random_reads_per_second = 78e3,
-                                     .sequential_bytes_per_second = 3.2e9,
-                                     .write_bytes_per_second = 2e9,
-                                     .gather_bytes_per_second = 12e9,
-                                     .core = {.checksum_bytes_per_second = 6e9,
-                                              .copy_bytes_per_second = 4e9,
-                                              .decode_bytes_per_second = 0.5e9,
-                                              .request_seconds = 4e-6}};
+const DeviceRecord kAnyDevice = {.random_reads_per_second = 78e3,
+                                 .sequential_bytes_per_second = 3.2e9,
+                                 .write_bytes_per_second = 2e9,
+                                 .gather_bytes_per_second = 12e9,
+                                 .core = {.checksum_bytes_per_second = 6e9,
+                                          .copy_bytes_per_second = 4e9,
+                                          .decode_bytes_per_second = 0.5e9,
+                                          .request_seconds = 4e-6}};
 
 // One copy of an edge, and the commits that it came and went by; 0: the import.
 struct Copy {
