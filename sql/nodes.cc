@@ -352,7 +352,7 @@ class NodesTable final : public Table {
 
  private:
   std::shared_ptr<const Manifest> manifest() const { return session_.manifest(); }
-  // Of a new node; empty where nodes have none.
+  // The type of a new node; empty where nodes have none.
   Result<std::string> TypeOf(const Value& value) const {
     const auto* const name = std::get_if<std::string>(&value);
     if (name == nullptr && !std::holds_alternative<std::monostate>(value)) {

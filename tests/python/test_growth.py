@@ -323,27 +323,6 @@ class TypedGrowthTest(TypedTest):
             pairs = np.array(sorted(model.edges[edge_type].elements(), key=lambda edge: (edge[1], edge[0]))).T
             np.testing.assert_array_equal(np.sort(self.db.edge_ids(pairs, edge_type=edge_type)), np.arange(pairs.shape[1]))
 
-    def test_sql_adds_nodes_of_a_type(self):
-        nodes, sql = self.db.num_nodes, lambda text, *values: self.db.sql(text, values, write=True)
-        sql("INSERT INTO nodes (type, label, split) VALUES ('author', 3, 'test'), ('author', NULL, 'none')")
-        self.assertEqual(self.db.sql("SELECT id, type, label, split FROM nodes WHERE id >= ?1", [nodes]).fetchall(), [(nodes, "author", 3, "test"), (nodes + 1, "author", None, "none")])
-        row = np.full(DIMS["author"], 2, np.float32)
-        sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", nodes + 1, row.tobytes())
-        np.testing.assert_array_equal(self.db["author.feature"][COUNTS["author"] :], [np.zeros_like(row), row])
-        sql("INSERT INTO edges (src, dst, type) VALUES (?1, ?2, 'writes')", nodes + 1, self.first["paper"])
-        sql("INSERT INTO nodes (type) VALUES ('paper')")
-        self.assertEqual(self.db.sql("SELECT type, first, count, row FROM node_ranges WHERE first >= ?1 ORDER BY first", [nodes]).fetchall(), [("author", nodes, 2, COUNTS["author"]), ("paper", nodes + 2, 1, COUNTS["paper"])])
-        for text, why in (
-            ("INSERT INTO nodes (label) VALUES (1)", "its nodes have types, and none is given"),
-            ("INSERT INTO nodes (type) VALUES ('venue')", 'there is no type of nodes "venue"'),
-            ("INSERT INTO nodes (type) VALUES ('paper'), ('author')", 'this transaction adds nodes of type "paper": commit it'),
-            (f"INSERT INTO edges (src, dst, type) VALUES ({nodes + 2}, {self.first['paper']}, 'writes')", 'is of type "paper"'),
-            (f"INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES ({nodes + 2}, 'author.feature', zeroblob(28))", f"node {nodes + 2} is none"),
-        ):
-            with self.assertRaisesRegex(quarry.Error, why):
-                sql(text)
-        self.assertEqual(self.db.num_nodes, nodes + 3)
-
     def test_what_cannot_be_is_refused_and_changes_nothing(self):
         wide = np.zeros((2, DIMS["paper"] + 1), np.float32)
         for error, call in (
@@ -368,6 +347,29 @@ class TypedGrowthTest(TypedTest):
             raw.hetero_block(types.raw, 0, None)
 
 
+class TypedSqlGrowthTest(TypedTest):
+    def test_sql_adds_nodes_of_a_type(self):
+        nodes, sql = self.db.num_nodes, lambda text, *values: self.db.sql(text, values, write=True)
+        sql("INSERT INTO nodes (type, label, split) VALUES ('author', 3, 'test'), ('author', NULL, 'none')")
+        self.assertEqual(self.db.sql("SELECT id, type, label, split FROM nodes WHERE id >= ?1", [nodes]).fetchall(), [(nodes, "author", 3, "test"), (nodes + 1, "author", None, "none")])
+        row = np.full(DIMS["author"], 2, np.float32)
+        sql("INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES (?1, 'author.feature', ?2)", nodes + 1, row.tobytes())
+        np.testing.assert_array_equal(self.db["author.feature"][COUNTS["author"] :], [np.zeros_like(row), row])
+        sql("INSERT INTO edges (src, dst, type) VALUES (?1, ?2, 'writes')", nodes + 1, self.first["paper"])
+        sql("INSERT INTO nodes (type) VALUES ('paper')")
+        self.assertEqual(self.db.sql("SELECT type, first, count, row FROM node_ranges WHERE first >= ?1 ORDER BY first", [nodes]).fetchall(), [("author", nodes, 2, COUNTS["author"]), ("paper", nodes + 2, 1, COUNTS["paper"])])
+        for text, why in (
+            ("INSERT INTO nodes (label) VALUES (1)", "its nodes have types, and none is given"),
+            ("INSERT INTO nodes (type) VALUES ('venue')", 'there is no type of nodes "venue"'),
+            ("INSERT INTO nodes (type) VALUES ('paper'), ('author')", 'this transaction adds nodes of type "paper": commit it'),
+            (f"INSERT INTO edges (src, dst, type) VALUES ({nodes + 2}, {self.first['paper']}, 'writes')", 'is of type "paper"'),
+            (f"INSERT OR REPLACE INTO features (id, \"table\", feature) VALUES ({nodes + 2}, 'author.feature', zeroblob(28))", f"node {nodes + 2} is none"),
+        ):
+            with self.assertRaisesRegex(quarry.Error, why):
+                sql(text)
+        self.assertEqual(self.db.num_nodes, nodes + 3)
+
+
 @unittest.skipUnless(os.path.exists(BINARY), "QUARRY_BINARY names no command")
 class ServedTypedGrowthTest(TypedGrowthTest):
     """The same calls at a server."""
@@ -389,6 +391,7 @@ class TypedCommandTest(TypedTest):
         np.save(self.folder / "x.npy", x)
         np.save(self.folder / "y.npy", np.array([0, -1, 2]))
         np.save(self.folder / "e.npy", np.array([[COUNTS["author"], COUNTS["author"] + 2], [0, 1]]))
+        np.save(self.folder / "far.npy", np.array([[0], [COUNTS["paper"] + 3]]))
         nodes, rows = sum(COUNTS.values()), ["--nodes", self.folder / "x.npy", "--labels", self.folder / "y.npy", "--split", "train"]
         code, out, error = self.run_quarry("add", self.path, *rows, "--node-type", "author", "--edges", self.folder / "e.npy", "--type", "writes")
         self.assertEqual((code, error), (0, ""))
@@ -400,7 +403,7 @@ class TypedCommandTest(TypedTest):
             (["--nodes", 1, "--type", "venue"], 2, 'there is no type of nodes "venue"'),
             (["--nodes", self.folder / "x.npy", "--type", "paper"], 1, "columns"),
             (["--nodes", self.folder / "x.npy", "--type", "field_of_study"], 1, "have no features"),
-            (["--nodes", 1, "--node-type", "paper", "--edges", self.folder / "e.npy", "--type", "rev_writes"], 1, "node id"),
+            (["--nodes", 1, "--node-type", "paper", "--edges", self.folder / "far.npy", "--type", "writes"], 1, "node id"),
         ):
             done = self.run_quarry("add", self.path, *arguments)
             self.assertEqual(done[0], code, done)

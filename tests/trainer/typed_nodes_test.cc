@@ -51,10 +51,10 @@ struct TypedProblem {
     for (size_t i = count; i > 1; i--) std::swap(block.nodes[i - 1], block.nodes[rng.Below(i)]);
     types = {{.name = "paper", .dim = short_dim}, {.name = "author", .dim = long_dim}, {.name = "field"}};
     // Some papers came behind all others.
-    const uint64_t half = count / 2, fields = count - count / 6, later = count - count / 12;
+    const uint64_t papers = count / 2, fields = count - count / 6, later = count - count / 12;
     nodes = NodeTypes(std::vector<NodeTypeRecord>{
-        {.name = "paper", .first = 0, .count = half, .later = {{.first = later, .count = count - later}}},
-        {.name = "author", .first = half, .count = fields - half},
+        {.name = "paper", .first = 0, .count = papers, .later = {{.first = later, .count = count - later}}},
+        {.name = "author", .first = papers, .count = fields - papers},
         {.name = "field", .first = fields, .count = later - fields}});
     type_rows = {{ElementType::kFloat32, short_dim}, {ElementType::kFloat16, long_dim}, {}};
     stride =

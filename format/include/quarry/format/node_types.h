@@ -25,7 +25,7 @@ class NodeTypes {
   };
 
   NodeTypes() = default;
-  // Of the nodes before `node_count`: as a snapshot has them that is older than the manifest.
+  // Types of the nodes before `node_count`: as a snapshot has them that is older than the manifest.
   explicit NodeTypes(std::span<const NodeTypeRecord> types,
                      uint64_t node_count = std::numeric_limits<uint64_t>::max());
 
