@@ -254,7 +254,7 @@ Result<GraphChangeReport> GraphChangeImpl::Commit() {
     QUARRY_TRY(report_.timestamp, store_.CommitGraph(commit));
     const uint64_t changed = commit.run ? commit.run->added + commit.run->removed : 0;
     store_.growth().Add(record_.name, {.commits = 1,
-                                       .edges_changed = changed,
+                                       .changed_edges = changed,
                                        .nodes_removed = report_.nodes_removed,
                                        .given_bytes = kEdgeGivenBytes * changed,
                                        .commit_bytes = commit.run ? commit.run->file_bytes : 0});

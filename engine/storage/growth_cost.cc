@@ -31,7 +31,7 @@ constexpr std::pair<std::string_view, std::string_view> kMeanings[] = {
     {"bytes_per_edited_edge", "Bytes of runs for each edge that they add or remove."},
     {"fold_seconds", "Seconds, as predicted, of folding the runs into a new file."},
     {"commits", "Commits of nodes and edges, since the database was opened."},
-    {"edges_changed", "Edges that these commits added and removed."},
+    {"changed_edges", "Edges that these commits added and removed."},
     {"nodes_removed", "Nodes that these commits removed."},
     {"given_bytes", "Bytes of the ends of these edges, eight each."},
     {"commit_bytes", "Bytes of the runs that these commits wrote."},

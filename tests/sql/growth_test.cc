@@ -150,7 +150,7 @@ TEST_F(SqlGrowthTest, AnUpdateSetsWeightsByOneCommit) {
   EXPECT_THAT(Read("SELECT count(*), sum(weight) FROM edges"), ElementsAre("8|49.5"));
   EXPECT_THAT(
       Read(
-          "SELECT runs, run_commits, run_edges_added, run_edges_removed, commits, edges_changed FROM growth"),
+          "SELECT runs, run_commits, run_edges_added, run_edges_removed, commits, changed_edges FROM growth"),
       ElementsAre("2|2|3|3|2|6"));
 }
 

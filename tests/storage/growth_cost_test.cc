@@ -94,7 +94,7 @@ class CountedGraph {
     ASSERT_OK_AND_ASSIGN(const GraphChangeReport done, (*change)->Commit());
     Count(gone, cleared, added, done.added + done.removed > 0);
     written_.nodes_removed += cleared.size();
-    written_.edges_changed += done.added + done.removed;
+    written_.changed_edges += done.added + done.removed;
     if (done.added + done.removed > 0 || more > 0 || !cleared.empty()) ++written_.commits;
     const TopologyRecord graph = Graph();
     const uint64_t commit_bytes = written_.commit_bytes;
@@ -161,9 +161,9 @@ class CountedGraph {
 
     const GrowthWritten written = store_->growth().Of("graph");
     EXPECT_EQ(written.commits, written_.commits);
-    EXPECT_EQ(written.edges_changed, written_.edges_changed);
+    EXPECT_EQ(written.changed_edges, written_.changed_edges);
     EXPECT_EQ(written.nodes_removed, written_.nodes_removed);
-    EXPECT_EQ(written.given_bytes, 8 * written_.edges_changed);
+    EXPECT_EQ(written.given_bytes, 8 * written_.changed_edges);
     EXPECT_EQ(written.commit_bytes, written_.commit_bytes);
     EXPECT_EQ(written.merge_bytes, written_.merge_bytes);
     EXPECT_EQ(written.compaction_bytes, written_.compaction_bytes);

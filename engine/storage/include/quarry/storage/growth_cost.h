@@ -41,7 +41,7 @@ GrowthCost CostOf(const TopologyRecord& topology, const DeviceRecord& device);
 
 struct GrowthWritten {
   uint64_t commits = 0;            // of nodes and edges
-  uint64_t edges_changed = 0;      // that they added and removed
+  uint64_t changed_edges = 0;      // that they added and removed
   uint64_t nodes_removed = 0;      // by them
   uint64_t given_bytes = 0;        // of these edges
   uint64_t commit_bytes = 0;       // of the runs that they made
