@@ -274,6 +274,7 @@ struct ReadEdges {
   topology @0 :Text;
   first @1 :UInt64;
   count @2 :UInt32;
+  list @3 :UInt64;               # that they have to be of; 0 = whichever there is
 }
 
 struct OpenSql {
@@ -585,6 +586,7 @@ struct Training {
 struct Edges {
   edges @0 :UInt64;
   payload @1 :Payload;
+  list @2 :UInt64;               # that they are of
 }
 
 struct SqlColumn {

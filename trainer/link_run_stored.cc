@@ -11,6 +11,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/embedding/embedding_store.h"
+#include "quarry/storage/run_tables.h"
 #include "quarry/trainer/link_run.h"
 #include "run_settings.h"
 
@@ -20,7 +21,6 @@ namespace {
 // What a page file knows of a page, with its slots; and a piece of its map.
 constexpr uint64_t kPageMapBytes = 80, kMapBytes = kMiB;
 // What the tables of a run may be called.
-constexpr std::string_view kTableEnds[] = {"-nodes", "-parts", "-relations"};
 
 // The parts are those of one build: another has other ids.
 std::string RoadSettings(const StoredPartitioning& partitioning, const PartitionedRoadOptions& road) {
@@ -61,7 +61,7 @@ class StoredRun final : public LinkRun {
  private:
   bool partitioned() const { return options_.partitioning != nullptr; }
   std::string TableName(size_t i) const {
-    return fmt::format("{}{}", name_, kTableEnds[i == 1 ? 2 : partitioned() ? 1 : 0]);
+    return fmt::format("{}{}", name_, kRunTableEnds[i == 1 ? 2 : partitioned() ? 1 : 0]);
   }
   Status CheckStart();
   enum class Drop : uint8_t { kWithoutCheckpoint, kHalfMade, kAll };
@@ -147,7 +147,7 @@ Status StoredRun::CheckStart() {
       break;
   }
   const EmbeddingRecord* table = nullptr;
-  for (const std::string_view end : kTableEnds) {
+  for (const std::string_view end : kRunTableEnds) {
     if (table != nullptr) break;
     table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table != nullptr && table->timestamp == kNeverWritten) table = nullptr;
@@ -163,7 +163,7 @@ Status StoredRun::CheckStart() {
 // Those without a checkpoint, which crashes leave; beside a state with vectors also those that were being made of it, which
 // have the best's alone; or all.
 Status StoredRun::DropTables(Drop which) {
-  for (const std::string_view end : kTableEnds) {
+  for (const std::string_view end : kRunTableEnds) {
     const std::shared_ptr<const Manifest> manifest = store_.manifest();
     const EmbeddingRecord* const table = manifest->FindEmbedding(fmt::format("{}{}", name_, end));
     if (table == nullptr) continue;

@@ -140,7 +140,7 @@ void AddDrop(CLI::App& app, Action& action) {
   verb->add_flag("--yes", arguments->yes, "also what cannot be built again, which all but layouts is");
   verb->add_flag("--json", arguments->json, "one JSON object on stdout");
   verb->footer(
-      "All or nothing. A table that a layout needs stays, and so does one that is in use.\n"
+      "All or nothing. A table that a layout or a training run needs stays, and so does one that is in use.\n"
       "Example: quarry drop graph.db training run --yes");
   verb->callback([arguments, &action] { action = [arguments] { return Run(*arguments); }; });
 }

@@ -49,22 +49,28 @@ Result<std::unique_ptr<client::Store>> OpenSession(const LinkArguments& argument
                                              .inline_only = arguments.inline_only});
 }
 
-// Edges of a topology as the server has them now, at most so many: all of them may be more or fewer by now than the record
-// says. The server keeps the list open until its last edge is given.
+// All edges of a topology, of one list: the record's, and kBusy where the server has another by now; or, `newest`, the one
+// that the server has, which is read anew when edges come or go meanwhile. The server keeps it open until its last edge is
+// given.
 Result<std::vector<Triple>> ReadTriples(const LinkArguments& arguments, const TopologyRecord& record,
-                                        uint64_t edges_max) {
+                                        bool newest) {
   QUARRY_TRY(const auto store, OpenSession(arguments, SessionBytes(EdgeList::Bytes(record))));
+  uint64_t list = newest ? 0 : EdgeList::NumberOf(record);
   std::vector<Triple> triples;
   triples.reserve(record.edge_count);
-  while (triples.size() < edges_max) {
-    const uint64_t count = std::min(kPieceEdges, edges_max - triples.size());
-    QUARRY_TRY(const std::vector<uint32_t> numbers, store->ReadEdges(record.name, triples.size(), count));
-    for (size_t i = 0; i < numbers.size(); i += 3) {
-      triples.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+  while (true) {
+    const auto numbers = store->ReadEdges(record.name, triples.size(), kPieceEdges, &list);
+    if (numbers.status().code() == Code::kBusy && newest && !triples.empty()) {
+      triples.clear();
+      list = 0;
+      continue;
     }
-    if (numbers.size() < 3 * count) break;
+    QUARRY_RETURN_IF_ERROR(numbers.status());
+    for (size_t i = 0; i < numbers->size(); i += 3) {
+      triples.push_back({(*numbers)[i], (*numbers)[i + 1], (*numbers)[i + 2]});
+    }
+    if (numbers->size() < 3 * kPieceEdges) return triples;
   }
-  return triples;
 }
 
 // What TrainNewestLinks asks a server for.
@@ -80,34 +86,27 @@ class ServerEdges {
   }
 
   Result<LinkData> Load() {
-    while (true) {
-      QUARRY_TRY(seen_, LastCommit());
-      QUARRY_TRY(const Manifest before, ManifestOf(*session_, arguments_.path));
-      QUARRY_RETURN_IF_ERROR(CheckEdges(before));
-      if (!std::exchange(checked_, true)) {
-        // For a moment, so that a budget that is too small says what would do before anything is read.
-        QUARRY_RETURN_IF_ERROR(
-            budget_.Reserve(LinkMemoryBytes(before, arguments_.train), "edges, batches and vectors")
-                .status());
-      }
-      QUARRY_RETURN_IF_ERROR(ReadTopologies(before));
-      // Nodes only come: those of the edges are there by now.
-      LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
-                          return Result<std::vector<Triple>>(std::move(edges_[record.name]));
-                        }};
-      QUARRY_TRY(source.manifest, ManifestOf(*session_, arguments_.path));
-      bool in_pieces = false;  // and the last one was full: the next one may have been of another list
-      for (const auto& [name, edges] : edges_) {
-        std::ranges::find(source.manifest.topologies, name, &TopologyRecord::name)->edge_count = edges.size();
-        in_pieces = in_pieces || (!edges.empty() && edges.size() % kPieceEdges == 0);
-      }
-      QUARRY_TRY(const uint64_t now, LastCommit());
-      if (in_pieces && now != seen_) continue;
-      reserved_.Release();  // LoadLinkData has them reserved from here on
-      QUARRY_TRY(LinkData data, LoadLinkData(source, budget_, arguments_.shares));
-      LogInfo("as of commit {}: {}", seen_, DescribeLinks(data));
-      return data;
+    QUARRY_TRY(seen_, LastCommit());
+    QUARRY_TRY(const Manifest before, ManifestOf(*session_, arguments_.path));
+    QUARRY_RETURN_IF_ERROR(CheckEdges(before));
+    if (!std::exchange(checked_, true)) {
+      // For a moment, so that a budget that is too small says what would do before anything is read.
+      QUARRY_RETURN_IF_ERROR(
+          budget_.Reserve(LinkMemoryBytes(before, arguments_.train), "edges, batches and vectors").status());
     }
+    QUARRY_RETURN_IF_ERROR(ReadTopologies(before));
+    // Nodes only come: those of the edges are there by now.
+    LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
+                        return Result<std::vector<Triple>>(std::move(edges_[record.name]));
+                      }};
+    QUARRY_TRY(source.manifest, ManifestOf(*session_, arguments_.path));
+    for (const auto& [name, edges] : edges_) {
+      std::ranges::find(source.manifest.topologies, name, &TopologyRecord::name)->edge_count = edges.size();
+    }
+    reserved_.Release();  // LoadLinkData has them reserved from here on
+    QUARRY_TRY(LinkData data, LoadLinkData(source, budget_, arguments_.shares));
+    LogInfo("as of commit {}: {}", seen_, DescribeLinks(data));
+    return data;
   }
 
  private:
@@ -128,7 +127,7 @@ class ServerEdges {
     }
     QUARRY_TRY(reserved_, budget_.Reserve(count * sizeof(Triple), "the edges"));
     for (const TopologyRecord* const record : records) {
-      QUARRY_TRY(edges_[record->name], ReadTriples(arguments_, *record, UINT64_MAX));
+      QUARRY_TRY(edges_[record->name], ReadTriples(arguments_, *record, /*newest=*/true));
     }
     return Status::Ok();
   }
@@ -268,7 +267,7 @@ class ServerLinks final : public LinkOrigin {
 
   Result<LinkData> LoadData() override {
     LinkSource source{.path = arguments_.path, .read = [this](const TopologyRecord& record) {
-                        return ReadTriples(arguments_, record, record.edge_count);
+                        return ReadTriples(arguments_, record, /*newest=*/false);
                       }};
     QUARRY_TRY(source.manifest, ReadManifest());
     QUARRY_RETURN_IF_ERROR(CheckEdges(source.manifest));

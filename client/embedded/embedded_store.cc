@@ -166,7 +166,8 @@ class EmbeddedStore final : public Store {
   Result<std::vector<std::byte>> ReadManifest() override { return EncodeManifest(*database_->manifest()); }
   Result<Training> ReadTraining(std::string_view name, bool with_state) override;
   Result<Training> SaveTraining(const TrainingToSave& training) override;
-  Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;
+  Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count,
+                                          uint64_t* number) override;
   Result<wire::Counters> Stats() override {
     const MemoryBudget& budget = database_->budget();
     return wire::Counters{{{"budget_bytes", static_cast<double>(budget.limit_bytes())},
@@ -299,10 +300,14 @@ Result<Training> EmbeddedStore::SaveTraining(const TrainingToSave& training) {
 }
 
 Result<std::vector<uint32_t>> EmbeddedStore::ReadEdges(std::string_view topology, uint64_t first,
-                                                       uint64_t count) {
+                                                       uint64_t count, uint64_t* number) {
   QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::ReadEdges{.topology = std::string(topology), .count = 1}));
   QUARRY_TRY(const std::unique_ptr<EdgeList> list,
              EdgeList::Open(database_->store(), database_->budget(), topology));
+  if (number != nullptr) {
+    QUARRY_RETURN_IF_ERROR(list->CheckIs(*number));
+    *number = list->number();
+  }
   std::vector<Triple> edges(std::min(count, list->size() - std::min(first, list->size())));
   if (!edges.empty()) list->Read(first, edges);
   std::vector<uint32_t> numbers;

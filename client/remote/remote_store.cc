@@ -93,7 +93,8 @@ class RemoteStore final : public Store {
   Result<wire::EmbeddingsCommitted> CommitEmbeddings(std::span<const Update> updates) override;
   Result<Training> ReadTraining(std::string_view name, bool with_state) override;
   Result<Training> SaveTraining(const TrainingToSave& training) override;
-  Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count) override;
+  Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count,
+                                          uint64_t* list) override;
   Result<wire::MaintenanceReport> Maintain(const wire::MaintenanceTask& task,
                                            const ProgressFunction& progress) override {
     return RemoteMaintain(*link_, task, progress);
@@ -361,17 +362,23 @@ Result<Training> RemoteStore::SaveTraining(const TrainingToSave& training) {
   });
 }
 
+// In as many requests as the session's memory takes, each of which names the list of the first: a session that takes the
+// place of a lost one opens the list again. Edges that came or went meanwhile make a call begin anew that asked for no list.
 Result<std::vector<uint32_t>> RemoteStore::ReadEdges(std::string_view topology, uint64_t first,
-                                                     uint64_t count) {
+                                                     uint64_t count, uint64_t* list) {
   const Deadline deadline = link_->NewDeadline();
+  const uint64_t asked = list == nullptr ? 0 : *list;
+  wire::ReadEdges request = {.topology = std::string(topology), .list = asked};
   std::vector<uint32_t> edges;
-  while (count > 0) {
-    wire::ReadEdges request = {.topology = std::string(topology), .first = first};
+  uint64_t taken = 0;
+  while (taken < count) {
+    request.first = first + taken;
     const auto ask = [&](const std::shared_ptr<Session>& session) -> Result<uint64_t> {
       QUARRY_RETURN_IF_ERROR(session->CheckTrainings());
+      if (list != nullptr) QUARRY_RETURN_IF_ERROR(session->CheckEdgeLists());
       // Half of what the region for answers holds, or less.
       const uint64_t fit = std::max<uint64_t>(1, session->budget_bytes() / 16 / wire::kEdgeBytes);
-      const uint64_t some = std::min<uint64_t>({count, session->limits().ids_max, fit});
+      const uint64_t some = std::min<uint64_t>({count - taken, session->limits().ids_max, fit});
       request.count = static_cast<uint32_t>(some);
       QUARRY_TRY(Connection::Answer answer, session->Call(request, deadline));
       QUARRY_TRY(wire::Edges given, Expect<wire::Edges>(answer.response, session->path()));
@@ -383,13 +390,21 @@ Result<std::vector<uint32_t>> RemoteStore::ReadEdges(std::string_view topology, 
       const size_t before = edges.size();
       edges.resize(before + brought.bytes.size() / sizeof(uint32_t));
       if (!brought.bytes.empty()) std::memcpy(&edges[before], brought.bytes.data(), brought.bytes.size());
+      request.list = given.list;
       return given.edges;
     };
-    QUARRY_TRY(const uint64_t given, link_->Run(deadline, ask));
-    if (given < request.count) break;
-    first += given;
-    count -= given;
+    const Result<uint64_t> given = link_->Run(deadline, ask);
+    if (given.status().code() == Code::kBusy && asked == 0 && taken > 0) {
+      edges.clear();
+      taken = 0;
+      request.list = 0;
+      continue;
+    }
+    QUARRY_RETURN_IF_ERROR(given.status());
+    taken += *given;
+    if (*given < request.count) break;
   }
+  if (list != nullptr) *list = request.list;
   return edges;
 }
 

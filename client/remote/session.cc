@@ -69,6 +69,15 @@ Status Session::CheckTrainings() const {
                     path());
 }
 
+Status Session::CheckEdgeLists() const {
+  if ((capabilities_ & wire::kEdgeLists) != 0) return Status();
+  return MakeStatus(
+      Code::kUnsupported,
+      "{}: the server is of a Quarry that does not say which edges came or went while a list of them is "
+      "read: serve the database by this one, or open it itself",
+      path());
+}
+
 Status Session::CheckTypedDraws(std::string_view asked) const {
   if ((capabilities_ & wire::kTypedDraws) != 0) return Status();
   return MakeStatus(Code::kUnsupported,

@@ -52,7 +52,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // kUnsupported for a server that would draw otherwise.
   Status CheckSampler(const RoadSpec& spec) const;
   Status CheckSample(const wire::Sample& sample) const;
-  Status CheckParts() const;  // that batches of parts have the database's ids
+  Status CheckEdgeLists() const;  // that it says which list edges are of
+  Status CheckParts() const;      // that batches of parts have the database's ids
   bool has_put_pieces() const { return (capabilities_ & wire::kPutPieces) != 0; }
   bool has_put_graph() const { return has_put_pieces() && (capabilities_ & wire::kPutGraph) != 0; }
   bool has_node_removal() const { return (capabilities_ & wire::kRemoveNodes) != 0; }

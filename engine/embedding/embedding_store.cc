@@ -100,6 +100,15 @@ EmbeddingRecord RecordOf(std::string_view name, const EmbeddingSpec& spec, uint3
           .created_utc = UtcNow()};
 }
 
+// A run that was dropped since the table was opened has taken its kept checkpoint along.
+void KeepAsNamed(const Manifest& manifest, EmbeddingRecord& next) {
+  const EmbeddingRecord* const named = manifest.FindEmbedding(next.name);
+  if (named == nullptr) return;  // Publish says so
+  next.kept_map_file = named->kept_map_file;
+  next.kept_map_generation = named->kept_map_generation;
+  next.kept_timestamp = named->kept_timestamp;
+}
+
 }  // namespace
 
 uint32_t SmallestPageBytes(const EmbeddingSpec& spec) {
@@ -249,7 +258,10 @@ Status CheckpointAll(Store& store, std::span<StoredEmbeddings* const> tables, in
   }
   KillPoint("embeddings: maps written, not named");
   const auto publish = [&](Manifest& manifest) {
-    for (const StoredEmbeddings* const table : tables) QUARRY_RETURN_IF_ERROR(table->Publish(manifest));
+    for (StoredEmbeddings* const table : tables) {
+      if (kept == KeptMap::kAsBefore) KeepAsNamed(manifest, table->next_);
+      QUARRY_RETURN_IF_ERROR(table->Publish(manifest));
+    }
     return also ? also(manifest) : Status::Ok();
   };
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest(publish));

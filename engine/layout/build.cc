@@ -94,9 +94,16 @@ bool LayoutBuilder::TakeOverTrace() {
          Trace::Open(store_.backend(), Path(kTraceFile), id, place_.generation, t.trace_bytes).ok();
 }
 
+// A specification that no sampler takes is refused in here: then nothing is left.
 Status LayoutBuilder::SampleAnew(TraceSource& source, const TraceSpec& spec) {
   QUARRY_RETURN_IF_ERROR(RemoveTree(store_.backend(), place_.building));
   QUARRY_RETURN_IF_ERROR(store_.backend().CreateDirectory(place_.building));
+  Status sampled = SampleInto(source, spec);
+  if (!sampled.ok() && sampled.code() != Code::kCancelled) Discard(store_.backend(), place_.building);
+  return sampled;
+}
+
+Status LayoutBuilder::SampleInto(TraceSource& source, const TraceSpec& spec) {
   report_.trace = TraceSummary();
   QUARRY_RETURN_IF_ERROR(source.CacheNeighbors(budget_));
   QUARRY_TRY(report_.trace,

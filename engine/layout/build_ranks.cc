@@ -61,6 +61,7 @@ Result<std::vector<LayoutRecord>> BuildRankLayouts(Store& store, MemoryBudget& b
       QUARRY_TRY(std::vector<uint32_t> counts, source->CountUses());
       degrees = std::make_shared<const std::vector<uint32_t>>(std::move(counts));
     }
+    for (const LayoutBuilder* const builder : all) QUARRY_RETURN_IF_ERROR(builder->CheckShare(*source));
     for (LayoutBuilder* const builder : all) {
       QUARRY_RETURN_IF_ERROR(builder->Sample(*source, /*resume=*/false));
       builder->SetDegrees(degrees);

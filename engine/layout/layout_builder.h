@@ -3,7 +3,7 @@
 //   Prepare -> Sample [a source is there] -> Plan -> Encode -> BeginFile -> PackFiles [of one builder, or of several, whose
 //   rows then come from one pass over the table] -> EndFile -> the record, which is committed
 //
-// One thread. Errors leave the folder for the next build of the name, which removes it or takes its trace over.
+// One thread. Errors after Sample leave the folder for the next build of the name, which removes it or takes its trace over.
 #pragma once
 
 #include <memory>
@@ -38,9 +38,11 @@ class LayoutBuilder {
   const LayoutPlace& place() const { return place_; }
   bool packed() const { return encoder_->packed(); }
 
-  // Looks everything up and makes the folder.
+  // Looks everything up.
   Status Prepare(const std::string& folder);
-  // The share of the batches that the specification asks for. `resume`: a trace of the same batches is taken over.
+  // kUsage where the share that the specification asks for has no batch.
+  Status CheckShare(TraceSource& source) const { return source.SpecOf(spec_.share).status(); }
+  // Makes the folder, and in it the trace of that share. `resume`: a trace of the same batches is taken over.
   Status Sample(TraceSource& source, bool resume);
   // By node, for PolicyKind::kStaticDegree; may be shared.
   void SetDegrees(std::shared_ptr<const std::vector<uint32_t>> degrees) { degrees_ = std::move(degrees); }
@@ -59,6 +61,7 @@ class LayoutBuilder {
 
  private:
   Status SampleAnew(TraceSource& source, const TraceSpec& spec);
+  Status SampleInto(TraceSource& source, const TraceSpec& spec);
   bool TakeOverTrace();
   uint64_t TraceKey() const;
   Status WriteMark() const;

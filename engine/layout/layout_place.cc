@@ -26,7 +26,6 @@ Result<LayoutPlace> PrepareLayout(Store& store, const std::string& name, const s
     QUARRY_RETURN_IF_ERROR(store.UpdateManifest([](Manifest&) { return Status::Ok(); }));
     Discard(store.backend(), leftover);
   }
-  QUARRY_RETURN_IF_ERROR(EnsureDirectory(store.backend(), place.building));
   return place;
 }
 

@@ -110,11 +110,20 @@ struct Session::Trainings::OpenEdges {
   std::unique_ptr<EdgeList> list;
 };
 
-// The list stays open until its last edge is given, or another one is asked for.
+bool Session::Trainings::GoesOn(const OpenEdges& open, const wire::ReadEdges& request) const {
+  if (open.topology != request.topology) return false;
+  if (request.list != 0) return request.list == open.list->number();
+  if (request.first > 0) return true;
+  const std::shared_ptr<const Manifest> newest = core_.store.manifest();
+  return open.list->CheckIs(EdgeList::NumberOf(*newest->FindTopology(request.topology))).ok();
+}
+
+// The list stays open until its last edge is given, or another one is asked for: of another topology, of another number, or
+// one that begins when there are other edges by now.
 void Session::Trainings::On(uint64_t id, const wire::ReadEdges& request) {
   using Edges = std::shared_ptr<OpenEdges>;
   Edges edges = std::exchange(edges_, nullptr);
-  if (edges != nullptr && edges->topology != request.topology) edges = nullptr;
+  if (edges != nullptr && !GoesOn(*edges, request)) edges = nullptr;
   const auto open = [this, request, edges](const Task&) -> Result<Edges> {
     if (edges != nullptr) return edges;
     const ScopedSpan span("open edges");
@@ -124,6 +133,7 @@ void Session::Trainings::On(uint64_t id, const wire::ReadEdges& request) {
   Work<Edges>(core_.readers, id, open, [this, id, request](const Result<Edges>& opened) {
     if (!opened.ok()) return Reply(id, opened.status());
     const Edges& list = *opened;
+    if (const Status is = list->list->CheckIs(request.list); !is.ok()) return Reply(id, is);
     const uint64_t left = list->list->size() - std::min(request.first, list->list->size());
     const uint64_t count = std::min<uint64_t>(request.count, left);
     if (count < left && is_open()) edges_ = list;
@@ -135,9 +145,9 @@ void Session::Trainings::On(uint64_t id, const wire::ReadEdges& request) {
             WriteEdges(*list->list, first, answer->bytes());
             return true;
           },
-          [this, id, count, answer](const Result<bool>& done) {
+          [this, id, count, number = list->list->number(), answer](const Result<bool>& done) {
             bulk().ReplyWith(id, done.status(), *answer, [&](wire::Payload payload) {
-              return wire::Edges{count, std::move(payload)};
+              return wire::Edges{count, std::move(payload), number};
             });
           });
     });

@@ -22,6 +22,9 @@ class Session::Trainings final : Part {
   // Takes the request's piece, and the memory for all of them with the first.
   Status Stage(const wire::SaveTraining& request, StagedState& staged) const;
 
+  // Whether the list that is open is the one that the request is for.
+  bool GoesOn(const OpenEdges& open, const wire::ReadEdges& request) const;
+
   // What the request before left for the next one; null while one is at work with it.
   std::shared_ptr<StagedState> staged_;
   std::shared_ptr<OpenEdges> edges_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "quarry/base/units.h"
 #include "quarry/format/topology.h"
@@ -30,15 +29,36 @@ uint64_t EdgeList::Bytes(const TopologyRecord& record) {
 Result<std::unique_ptr<EdgeList>> EdgeList::Open(Store& store, MemoryBudget& budget,
                                                  std::string_view topology) {
   std::unique_ptr<EdgeList> list(new EdgeList);
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  const TopologyRecord* const record = manifest->FindTopology(topology);
-  if (record != nullptr) {
-    QUARRY_TRY(list->reservation_, budget.Reserve(Bytes(*record), "reading a topology"));
-  }
-  QUARRY_TRY(list->topology_, store.OpenTopology(topology));
+  QUARRY_RETURN_IF_ERROR(list->OpenNewest(store, budget, topology));
   QUARRY_RETURN_IF_ERROR(list->topology_->LoadIndices(store.backend(), Adjacency::kCsc));
   QUARRY_RETURN_IF_ERROR(list->LoadRelations(store));
   return list;
+}
+
+// Opened anew where edges came between the reading of the record and that of the lists: number and budget are the record's.
+Status EdgeList::OpenNewest(Store& store, MemoryBudget& budget, std::string_view topology) {
+  place_ = fmt::format("{}: topology \"{}\"", store.path(), topology);
+  while (true) {
+    const std::shared_ptr<const Manifest> manifest = store.manifest();
+    const TopologyRecord* const record = manifest->FindTopology(topology);
+    if (record == nullptr) return store.OpenTopology(topology).status();  // which says what there is
+    topology_.reset();
+    reservation_.Release();
+    QUARRY_TRY(reservation_, budget.Reserve(Bytes(*record), "reading a topology"));
+    QUARRY_TRY(topology_, store.OpenTopology(topology));
+    number_ = NumberOf(*record);
+    const std::shared_ptr<const Manifest> newest = store.manifest();
+    const TopologyRecord* const now = newest->FindTopology(topology);
+    if (now != nullptr && NumberOf(*now) == number_) return Status::Ok();
+  }
+}
+
+Status EdgeList::CheckIs(uint64_t number) const {
+  if (number == 0 || number == number_) return Status::Ok();
+  return MakeStatus(Code::kBusy,
+                    "{}: edges came or went, so these are of another list than the one that was begun: begin "
+                    "again",
+                    place_);
 }
 
 Status EdgeList::LoadRelations(Store& store) {

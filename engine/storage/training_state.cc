@@ -10,6 +10,7 @@
 #include "quarry/format/wire.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/run_tables.h"
 
 namespace quarry {
 namespace {
@@ -154,11 +155,21 @@ Status DropTraining(Store& store, std::string_view name) {
   const std::shared_ptr<const Manifest> newest = store.manifest();
   const TrainingRecord* const record = newest->FindTraining(name);
   if (record == nullptr) return NoTraining(store, name);
+  std::vector<std::string> gone;
   QUARRY_RETURN_IF_ERROR(store.UpdateManifest([&](Manifest& manifest) {
+    gone = {record->file};
     std::erase_if(manifest.trainings, [&](const TrainingRecord& old) { return old.name == name; });
+    // A run that has not ended keeps its best epoch's vectors beside the last ones. The last ones stay, as tables do.
+    for (EmbeddingRecord& table : manifest.embeddings) {
+      if (!IsTableOfRun(table.name, name) || table.kept_map_file.empty()) continue;
+      if (table.kept_map_file != table.map_file) gone.push_back(table.kept_map_file);
+      table.kept_map_file.clear();
+      table.kept_map_generation = 0;
+      table.kept_timestamp = 0;
+    }
     return Status::Ok();
   }));
-  Discard(store.backend(), store.path() + "/" + record->file);
+  for (const std::string& file : gone) Discard(store.backend(), store.path() + "/" + file);
   return Status::Ok();
 }
 

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "client/store_util.h"
 #include "quarry/embedding/embedding_store.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/edges.h"
+#include "support/repetitions.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -463,6 +466,131 @@ TEST_P(StoreTest, EdgesAreThoseOfTheTopologyInItsOrder) {
     const uint64_t end = begin + std::min(count, edges - begin);
     EXPECT_EQ(*given, std::vector<uint32_t>(expected.begin() + static_cast<ptrdiff_t>(3 * begin),
                                             expected.begin() + static_cast<ptrdiff_t>(3 * end)));
+  }
+}
+
+// A graph that edges come to and go from, as commits leave it: by destination, then by source.
+class GrowingEdges {
+ public:
+  explicit GrowingEdges(client::Store& store) : store_(store) {
+    const auto all = store.ReadEdges("graph", 0, 1 << 20);
+    EXPECT_OK(all);
+    for (size_t i = 0; all.ok() && i < all->size(); i += 3) edges_.insert({(*all)[i + 2], (*all)[i]});
+  }
+  // One edge comes, or goes with its copies.
+  void Change(NodeId head, NodeId tail, bool remove) {
+    wire::PutGraph graph = {.first_node = 600, .edges = 1, .remove = remove};
+    std::vector<std::byte> block(2 * sizeof(NodeId));
+    std::memcpy(block.data(), &head, sizeof(head));
+    std::memcpy(block.data() + sizeof(head), &tail, sizeof(tail));
+    graph.block = std::move(block);
+    ASSERT_OK_AND_ASSIGN(const wire::GraphChanged changed, store_.ChangeGraph({.graph = std::move(graph)}));
+    if (remove) edges_.erase({tail, head});
+    for (uint64_t i = 0; !remove && i < changed.added; ++i) edges_.insert({tail, head});
+  }
+  uint64_t size() const { return edges_.size(); }
+  std::pair<NodeId, NodeId> first() const { return {edges_.begin()->second, edges_.begin()->first}; }
+  std::vector<uint32_t> Numbers() const {
+    std::vector<uint32_t> numbers;
+    for (const auto& [tail, head] : edges_) numbers.insert(numbers.end(), {head, 0, tail});
+    return numbers;
+  }
+
+ private:
+  client::Store& store_;
+  std::multiset<std::pair<NodeId, NodeId>> edges_;  // tail, head
+};
+
+// The last answer was full, so that a server has closed the list before it is asked for more.
+TEST_P(StoreTest, AListOfEdgesThatEndedFullIsNotGoneOnWithByAnother) {
+  const TinyDatabase database({.nodes = 600});
+  OpenedStore store = Open(database);
+  GrowingEdges graph(*store);
+  uint64_t list = 0;
+  const uint64_t size = graph.size();
+  ASSERT_OK_AND_ASSIGN(const auto before, store->ReadEdges("graph", 0, size, &list));
+  ASSERT_EQ(before, graph.Numbers());
+  ASSERT_NE(list, 0u);
+  ASSERT_OK_AND_ASSIGN(const auto none, store->ReadEdges("graph", size, 10, &list));
+  EXPECT_THAT(none, IsEmpty());
+  graph.Change(3, 599, /*remove=*/false);
+  graph.Change(5, 599, /*remove=*/false);
+  ASSERT_GT(graph.size(), size);
+  const auto more = store->ReadEdges("graph", size, 10, &list);
+  EXPECT_EQ(more.status().code(), Code::kBusy);
+  EXPECT_THAT(more.status().message(),
+              HasSubstr("topology \"graph\": edges came or went, so these are of another list"));
+  list = 0;
+  ASSERT_OK_AND_ASSIGN(const auto anew, store->ReadEdges("graph", 0, size + 10, &list));
+  EXPECT_EQ(anew, graph.Numbers());
+}
+
+// What a manifest says of a topology names its list: who has read the one gets the other, or is told.
+TEST_P(StoreTest, AListOfEdgesIsTheManifestsOrRefused) {
+  const TinyDatabase database({.nodes = 600});
+  OpenedStore store = Open(database);
+  const auto number = [&] {
+    const auto bytes = store->ReadManifest();
+    EXPECT_OK(bytes);
+    const auto manifest = DecodeManifest(*bytes, "the store");
+    EXPECT_OK(manifest);
+    return EdgeList::NumberOf(*manifest->FindTopology("graph"));
+  };
+  GrowingEdges graph(*store);
+  uint64_t list = number();
+  ASSERT_OK_AND_ASSIGN(const auto before, store->ReadEdges("graph", 0, 1 << 20, &list));
+  EXPECT_EQ(before, graph.Numbers());
+  EXPECT_EQ(list, number());
+  graph.Change(7, 11, /*remove=*/false);
+  const auto late = store->ReadEdges("graph", 0, before.size() / 3, &list);
+  EXPECT_EQ(late.status().code(), Code::kBusy);
+  EXPECT_THAT(late.status().message(), HasSubstr("than the one that was begun: begin again"));
+  EXPECT_NE(list, number());
+  list = number();
+  ASSERT_OK_AND_ASSIGN(const auto after, store->ReadEdges("graph", 0, 1 << 20, &list));
+  EXPECT_EQ(after, graph.Numbers());
+  ASSERT_OK(store->Maintain(wire::CompactTable{.table = "graph", .topology = true}));
+  EXPECT_EQ(list, number());  // the same edges in another file
+}
+
+// Pieces of any size, with commits between any two of them: a list that is read to its end is the one that was there when it
+// began.
+TEST_P(StoreTest, AListOfEdgesIsOfOneCommit) {
+  for (uint64_t seed = 1; seed <= Repetitions(4); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const TinyDatabase database({.nodes = 600});
+    OpenedStore store = Open(database);
+    GrowingEdges graph(*store);
+    Rng rng(seed);
+    for (int round = 0; round < 6; ++round) {
+      uint64_t list = 0;
+      const std::vector<uint32_t> begun = graph.Numbers();
+      const uint64_t size = begun.size() / 3;
+      const uint64_t piece = rng.Below(2) == 0 ? size : 1 + rng.Below(size);  // the first one ends full
+      std::vector<uint32_t> read;
+      bool changed = false;
+      while (true) {
+        const auto given = store->ReadEdges("graph", read.size() / 3, piece, &list);
+        if (!given.ok()) {
+          EXPECT_EQ(given.status().code(), Code::kBusy) << given.status().ToString();
+          EXPECT_TRUE(changed);
+          break;
+        }
+        read.insert(read.end(), given->begin(), given->end());
+        if (given->size() < 3 * piece) {
+          EXPECT_EQ(read, begun);
+          break;
+        }
+        if (rng.Below(2) == 0) continue;
+        const auto [head, tail] = graph.first();
+        if (rng.Below(2) == 0) {
+          graph.Change(head, tail, /*remove=*/true);
+        } else {
+          graph.Change(static_cast<NodeId>(rng.Below(600)), static_cast<NodeId>(rng.Below(600)), false);
+        }
+        changed = true;
+      }
+    }
   }
 }
 

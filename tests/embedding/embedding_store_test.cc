@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "embedding/row_block_util.h"
 #include "embedding/trained_tables.h"
+#include "quarry/storage/training_state.h"
 #include "support/database.h"
 #include "support/status_matchers.h"
 
@@ -228,6 +230,49 @@ TEST_F(EmbeddingStoreTest, TheKeptCheckpointIsThereToReturnToHoweverLongTraining
   }
   EXPECT_GT(returns, 1);
   EXPECT_GT(files_beside, 2);
+}
+
+// A run that is dropped before it has ended: its tables stay as they were last, and the best epoch's vectors go, also from a
+// table that is open.
+TEST_F(EmbeddingStoreTest, TheKeptCheckpointOfARunGoesWithTheRun) {
+  const EmbeddingSpec spec{.row_count = 200, .dim = 100, .seed = 3};
+  std::map<std::string, std::unique_ptr<StoredEmbeddings>> tables;
+  for (const std::string name : {"x-nodes", "x-relations", "y-nodes", "x-other"}) {
+    ASSERT_OK(CreateEmbeddings(*store_, name, spec, 4096));
+    ASSERT_OK_AND_ASSIGN(tables[name], Open(name));
+    StoredEmbeddings* const table = tables[name].get();
+    ASSERT_OK(CheckpointAll(*store_, {&table, 1}, 1, {}, KeptMap::kThis));
+    // That of x-relations is the last one, too.
+    if (name != "x-relations") {
+      ASSERT_OK(CheckpointAll(*store_, {&table, 1}, 2));
+    }
+  }
+  const std::vector<std::byte> state(8);
+  ASSERT_OK(CheckpointTraining(*store_, {.name = "x", .settings = "--task link", .state = state},
+                               [&](const ManifestChange& change) { return store_->UpdateManifest(change); }));
+  EXPECT_THAT(FilesIn(path_ + "/embeddings"), SizeIs(3 + 2 + 3 + 3));
+  const std::string before = store_->manifest()->FindEmbedding("x-relations")->map_file;
+  ASSERT_OK(DropTraining(*store_, "x"));
+  const auto keeps = [&](std::string_view name) {
+    return !store_->manifest()->FindEmbedding(name)->kept_map_file.empty();
+  };
+  EXPECT_FALSE(keeps("x-nodes"));
+  EXPECT_FALSE(keeps("x-relations"));
+  EXPECT_EQ(store_->manifest()->FindEmbedding("x-relations")->map_file, before);
+  EXPECT_TRUE(keeps("y-nodes")) << "of another run";
+  EXPECT_TRUE(keeps("x-other")) << "of no run";
+  EXPECT_THAT(FilesIn(path_ + "/embeddings"), SizeIs(2 + 2 + 3 + 3));
+  for (const auto& [name, opened] : tables) {
+    StoredEmbeddings* const table = opened.get();
+    ASSERT_OK(CheckpointAll(*store_, {&table, 1}, 3));
+  }
+  EXPECT_FALSE(keeps("x-nodes"));
+  EXPECT_FALSE(keeps("x-relations"));
+  EXPECT_THAT(FilesIn(path_ + "/embeddings"), SizeIs(2 + 2 + 3 + 3));
+  tables.clear();
+  store_.Reopen();
+  EXPECT_THAT(FaultsOf(*store_), IsEmpty());
+  EXPECT_THAT(FilesIn(path_ + "/embeddings"), SizeIs(2 + 2 + 3 + 3));
 }
 
 TEST_F(EmbeddingStoreTest, ACheckpointThatIsRefusedLeavesTheOneBefore) {

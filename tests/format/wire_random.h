@@ -221,7 +221,7 @@ class RandomMessage {
     m.piece = SomeBulk(bytes);
   }
   void Fill(ReadTraining& m) { m = {Name(), Flip()}; }
-  void Fill(ReadEdges& m) { m = {Name(), Any(), static_cast<uint32_t>(1 + Below(1 << 20))}; }
+  void Fill(ReadEdges& m) { m = {Name(), Any(), static_cast<uint32_t>(1 + Below(1 << 20)), Any()}; }
   void Fill(OpenSql& m) { m = {Flip(), rng_.Unit() * 1e6}; }
   void Fill(CloseSql& m) { m.connection = Positive(); }
   void Fill(Query& m) {
@@ -382,6 +382,7 @@ class RandomMessage {
   void Fill(Edges& m) {
     m.edges = Below(50);
     m.payload = SomePayload(m.edges * kEdgeBytes);
+    m.list = Any();
   }
   void Fill(Counters& m) { FillEach(m.counters, 0); }
   void Fill(SessionStatus& m) {

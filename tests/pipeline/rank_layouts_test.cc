@@ -164,6 +164,39 @@ TEST_F(RankLayoutsTest, WhatCannotBeDividedIsRefused) {
   EXPECT_THAT(BuildRankLayouts(*store_, budget_, spec, 2, {}), IsStatus(Code::kUsage));
 }
 
+// What is refused while it is sampled leaves no folder; what an earlier build has sampled goes with that of the next.
+TEST_F(RankLayoutsTest, ARefusedLayoutLeavesNothing) {
+  const auto in_layouts = [&] {
+    std::vector<std::string> names;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(database_.path() + "/layouts", none))
+      names.push_back(entry.path().filename().string());
+    return names;
+  };
+  LayoutSpec spec = Spec();
+  spec.road.edge_ids = true;
+  spec.road.direction = Direction::kOut;
+  EXPECT_THAT(BuildLayout(*store_, budget_, spec, false, {}),
+              IsStatus(Code::kUnsupported, HasSubstr("has no edge ids")));
+  EXPECT_THAT(in_layouts(), IsEmpty());
+  EXPECT_THAT(BuildRankLayouts(*store_, budget_, spec, 2, {}),
+              IsStatus(Code::kUnsupported, HasSubstr("has no edge ids")));
+  EXPECT_THAT(in_layouts(), IsEmpty());
+  const uint64_t batches = (TrainNodes().size() + 31) / 32;
+  EXPECT_THAT(BuildRankLayouts(*store_, budget_, Spec(), static_cast<uint32_t>(batches) + 1, {}),
+              IsStatus(Code::kUsage, HasSubstr("fewer ranks")));
+  EXPECT_THAT(in_layouts(), IsEmpty());
+  // An interrupted one leaves what the next one goes on from.
+  const auto stop = [](std::string_view phase, uint64_t, uint64_t) {
+    return phase == "planning" ? Status(Code::kCancelled, "stop") : Status::Ok();
+  };
+  EXPECT_THAT(BuildLayout(*store_, budget_, Spec(), false, stop), IsStatus(Code::kCancelled));
+  EXPECT_THAT(in_layouts(), testing::ElementsAre("default.building"));
+  BuildReport report;
+  ASSERT_OK(BuildLayout(*store_, budget_, Spec(), /*resume=*/true, {}, &report));
+  EXPECT_TRUE(report.resumed);
+}
+
 // One is rebuilt as what it is.
 TEST_F(RankLayoutsTest, ARebuiltOneKeepsItsShare) {
   ASSERT_OK_AND_ASSIGN(const auto records, BuildRankLayouts(*store_, budget_, Spec(), 2, {}));

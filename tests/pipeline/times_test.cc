@@ -21,6 +21,7 @@
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/pipeline/superbatch_road.h"
 #include "quarry/sampling/seed_order.h"
+#include "quarry/storage/training_state.h"
 #include "support/array_files.h"
 #include "support/temporary_folder.h"
 
@@ -272,6 +273,38 @@ TEST_F(TimesTest, PlannedEpochsAreTheLiveOnes) {
   ASSERT_OK(open.store->Write(batch));
   ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(*open.store, *open.budget, {}));
   ExpectPass(*road, {.seeds = train}, Options().spec.fanouts);
+}
+
+// A model has the joined columns among its inputs, and a layout room for them.
+TEST_F(TimesTest, ColumnsStayWhileARunOrALayoutNeedsThem) {
+  MemoryBudget budget(kGiB);
+  ASSERT_OK_AND_ASSIGN(const auto store, Store::Open(*backend_, database_));
+  const std::vector<std::byte> state(8);
+  for (const std::string name : {"sky", "other"}) {
+    ASSERT_OK(
+        CheckpointTraining(*store, {.name = name, .settings = "--task node", .state = state},
+                           [&](const ManifestChange& change) { return store->UpdateManifest(change); }));
+  }
+  LayoutSpec spec{.road = Options().spec.ForOtherPasses(), .threads = 2};
+  spec.road.cache_bytes = 100 * kAllDim * sizeof(float);
+  ASSERT_OK(BuildLayout(*store, budget, spec, false, {}));
+  for (const std::string table : {"place_feature", "time_feature"}) {
+    EXPECT_THAT(store->DropTable(table),
+                IsStatus(Code::kInvalidArgument,
+                         HasSubstr("layout \"default\" needs table \"" + table + "\": drop that first")));
+  }
+  ASSERT_OK(DropLayout(*store, "default"));
+  for (const std::string run : {"other", "sky"}) {
+    for (const std::string table : {"place_feature", "time_feature"}) {
+      const Status refused = store->DropTable(table);
+      EXPECT_THAT(refused, IsStatus(Code::kInvalidArgument,
+                                    HasSubstr("needs table \"" + table + "\", whose columns")));
+      EXPECT_NE(store->manifest()->FindTable(table), nullptr);
+    }
+    ASSERT_OK(DropTraining(*store, run));
+  }
+  EXPECT_OK(store->DropTable("place_feature"));
+  EXPECT_OK(store->DropTable("time_feature"));
 }
 
 TEST_F(TimesTest, WhatTakesNodesForPlacesIsRefused) {

@@ -145,9 +145,11 @@ class Store {
   // Replaces the run's last checkpoint, at once and on disk. Returns what ReadTraining would, without the state.
   virtual Result<Training> SaveTraining(const TrainingToSave& training) = 0;
   // Reads head, relation and tail of edges [first, first + count) of a topology, one edge after the other, in
-  // the order of the database (by destination); fewer at the end.
-  virtual Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first,
-                                                  uint64_t count) = 0;
+  // the order of the database (by destination); fewer at the end. All that a call gives is of one list, though edges
+  // come and go meanwhile. `list` makes several calls one: 0 before the first, it is the list's number afterwards, and
+  // kBusy says that there is no such list any more.
+  virtual Result<std::vector<uint32_t>> ReadEdges(std::string_view topology, uint64_t first, uint64_t count,
+                                                  uint64_t* list = nullptr) = 0;
   virtual Result<wire::Counters> Stats() = 0;
   // Stats, and a server's sessions and streams; an embedded store lists neither.
   virtual Result<wire::ServerStatus> ServerStatus() = 0;

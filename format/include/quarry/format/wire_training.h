@@ -32,6 +32,7 @@ struct ReadEdges {
   std::string topology = "graph";
   uint64_t first = 0;
   uint32_t count = 0;
+  uint64_t list = 0;  // that they have to be of, as an answer named it; 0: whichever there is
   bool operator==(const ReadEdges&) const = default;
 };
 
@@ -49,6 +50,7 @@ struct Training {
 struct Edges {
   uint64_t edges = 0;  // fewer than asked for at the end alone
   Payload payload;
+  uint64_t list = 0;  // that they are of: another number whenever edges came or went; 0: an older server's
   bool operator==(const Edges&) const = default;
 };
 

@@ -40,10 +40,11 @@ inline constexpr uint64_t kRemoveNodes = 1024;  // PutGraph::removed_nodes
 inline constexpr uint64_t kTypedDraws = 2048;
 inline constexpr uint64_t kRelations = 4096;   // PutGraph::relation
 inline constexpr uint64_t kTypedNodes = 8192;  // PutGraph::node_type
+inline constexpr uint64_t kEdgeLists = 16384;  // ReadEdges::list, Edges::list
 // What every client and server of this version can do; the others depend on what they were built or opened with.
 inline constexpr uint64_t kOfThisVersion = kTrainings | kPutPieces | kMaintenance | kSamplers | kPutGraph |
                                            kOwnIds | kRanks | kRemoveNodes | kTypedDraws | kRelations |
-                                           kTypedNodes;
+                                           kTypedNodes | kEdgeLists;
 
 // Bytes that stay as they are until the client releases them. range.region 0: they lie in no region that the
 // client has mapped, and are read with ReadLease.
