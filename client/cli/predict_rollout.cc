@@ -117,7 +117,7 @@ class Rollout {
     return Status::Ok();
   }
 
-  // Of a block of all places, whose arrays may be half empty, and of drawing it.
+  // What a block of all places, whose arrays may be half empty, and drawing it take.
   uint64_t BlockBytes(const NeighborSource& source, const RoadSpec& spec) const {
     uint64_t edges = 0;
     for (const uint32_t fanout : spec.fanouts) edges += times_.places * fanout;

@@ -468,7 +468,7 @@ TEST_F(GenerateTest, WeatherThatCannotBeIsRefused) {
   EXPECT_THAT(refused({.rows = 180, .columns = 360, .hours = 100'000}), HasSubstr("at most 66280"));
   EXPECT_THAT(refused({.diffusion = 0}), HasSubstr("--diffusion"));
   EXPECT_THAT(refused({.noise = 0}), HasSubstr("--noise"));
-  // Of a day of 67 million places with 6,000 columns, no machine has nine hours.
+  // No machine holds nine hours of a day of 67 million places with 6,000 columns.
   const WeatherOptions large{.rows = 8192, .columns = 8192, .hours = 24, .levels = 1000};
   EXPECT_THAT(GenerateWeather(*backend_, Path("sky"), large, 3, {}),
               IsStatus(Code::kOutOfBudget, HasSubstr("take 13.2 TiB, and the machine or cgroup allows")));

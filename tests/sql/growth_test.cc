@@ -348,7 +348,7 @@ struct Asked {
   std::vector<Edge> added;
   std::vector<float> weights;
   std::set<std::pair<uint64_t, uint64_t>> removed;
-  // Of an edge that was there, each copy's weight from before, and the one that it gets.
+  // For each edge that was there, its copies' weights from before, and those that they get.
   std::map<std::pair<uint64_t, uint64_t>, std::vector<std::pair<float, float>>> weighed;
   std::set<NodeId> gone;
   uint64_t nodes = 0;

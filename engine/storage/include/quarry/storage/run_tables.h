@@ -8,7 +8,7 @@
 
 namespace quarry {
 
-// Of nodes, of nodes that lie in parts, and of relations.
+// The ends of their names: for nodes, for nodes that lie in parts, and for relations.
 inline constexpr std::string_view kRunTableEnds[] = {"-nodes", "-parts", "-relations"};
 
 inline bool IsTableOfRun(std::string_view table, std::string_view run) {
