@@ -208,6 +208,7 @@ class GrownRoads : public GrownGraph {
   // A road that stays open while the graph grows, and what it was opened on.
   struct KeptRoad {
     std::string name;
+    std::unique_ptr<MemoryBudget> budget;  // a road with lists on disk takes all there is
     std::unique_ptr<Road> road;
     Expected expected;
   };
@@ -217,18 +218,20 @@ class GrownRoads : public GrownGraph {
          {LiveRoadOptions::TopologyPlacement::kMemory, LiveRoadOptions::TopologyPlacement::kDisk}) {
       LiveRoadOptions options = Live();
       options.topology_placement = placement;
-      auto road = LiveRoad::Open(*store_, budget_, options);
+      auto budget = std::make_unique<MemoryBudget>(64 * kMiB);
+      auto road = LiveRoad::Open(*store_, *budget, options);
       ASSERT_OK(road);
-      kept_.push_back({"live", std::move(*road), now});
+      kept_.push_back({"live", std::move(budget), std::move(*road), now});
     }
     if (!IsFresh(*store_->manifest(), *store_->manifest()->FindLayout("mended"))) return;
-    auto planned = PlannedRoad::Open(*store_, budget_, {.layout = "mended", .tells_plan = false});
+    auto budget = std::make_unique<MemoryBudget>(64 * kMiB);
+    auto planned = PlannedRoad::Open(*store_, *budget, {.layout = "mended", .tells_plan = false});
     ASSERT_OK(planned);
     if (SeedsOf(*model_, Split::kTrain) != (*planned)->TrainNodes() ||
         HashSeeds((*planned)->TrainNodes()) != (*planned)->layout().directory().seed_hash) {
       return;
     }
-    kept_.push_back({"planned", std::move(*planned), now});
+    kept_.push_back({"planned", std::move(budget), std::move(*planned), now});
   }
 
   // A client's stream that stays open as well.
