@@ -444,6 +444,9 @@ Result<std::unique_ptr<GraphChange>> GraphChange::Create(Store& store, MemoryBud
                       store.path());
   }
   QUARRY_RETURN_IF_ERROR(store.PrepareToWrite());
+  // What a commit left that failed here or was interrupted goes. Whether one that failed has happened is known from then on:
+  // a change of the graph of before would write over its run.
+  QUARRY_RETURN_IF_ERROR(store.DropNames());
   std::shared_ptr<const Manifest> before = store.manifest();
   const TopologyRecord* const graph = before->FindTopology(options.topology);
   if (graph == nullptr) return store.OpenTopology(options.topology).status();

@@ -53,8 +53,6 @@ Status NodeChange::Name(std::span<const std::string> names) {
     return MakeStatus(Code::kInvalidArgument, "{} names or more for {} nodes", named_ + names.size(),
                       added());
   }
-  // Whether or not this database was left in the middle of such a commit.
-  if (named_ == 0) QUARRY_RETURN_IF_ERROR(store_.DropNames());
   std::unordered_set<std::string_view> together;
   for (const std::string& name : names) {
     QUARRY_TRY(const std::optional<uint64_t> id, store_.catalog()->IdOfName(NameKind::kEntity, name));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -71,6 +72,66 @@ TEST_P(CApiTest, PutsAndLooksUpRowsAsOfSnapshots) {
     quarry_rows_free(rows);
   }
   quarry_snapshot_free(before);
+}
+
+TEST_P(CApiTest, ChangesTheGraph) {
+  const std::vector<std::byte> row = database_.graph().Row(9);
+  const uint64_t id = 300;
+  const quarry_put_rows put = {
+      .table = "feature", .ids = &id, .count = 1, .rows = row.data(), .row_bytes = 128};
+  const uint32_t sources[] = {300, 301}, destinations[] = {301, 4}, gone[] = {5};
+  quarry_graph_change change = {.size = sizeof(change),
+                                .first_node = 300,
+                                .nodes = 2,
+                                .sources = sources,
+                                .destinations = destinations,
+                                .edge_count = 2,
+                                .removed_nodes = gone,
+                                .removed_node_count = 1};
+  const auto touches_5 = [](const Edge& edge) { return edge.source == 5 || edge.destination == 5; };
+  const std::vector<Edge> edges = database_.graph().Edges();
+  const uint64_t lost = static_cast<uint64_t>(std::ranges::count_if(edges, touches_5));
+  quarry_graph_changed changed = {};
+  ASSERT_EQ(quarry_change_graph(store_, &change, &put, 1, &changed, sizeof(changed)), QUARRY_OK)
+      << quarry_last_error();
+  EXPECT_GT(changed.timestamp, 0u);
+  EXPECT_EQ(changed.added, 2u);
+  EXPECT_EQ(changed.removed, lost);
+  EXPECT_EQ(changed.first_node, 300u);
+  EXPECT_EQ(changed.nodes_added, 2u);
+  EXPECT_EQ(changed.nodes_removed, 1u);
+  EXPECT_EQ(changed.node_count, 302u);
+  EXPECT_EQ(changed.edge_count, edges.size() + 2 - lost);
+  EXPECT_EQ(changed.runs, 1u);
+  const uint32_t nodes[] = {300, 301, 5};
+  quarry_rows* rows = nullptr;
+  ASSERT_EQ(quarry_lookup(store_, "feature", nodes, 3, nullptr, &rows), QUARRY_OK) << quarry_last_error();
+  uint64_t bytes = 0;
+  const auto* const data = static_cast<const std::byte*>(quarry_rows_data(rows, &bytes));
+  ASSERT_EQ(bytes, 3 * 128u);
+  EXPECT_EQ(std::memcmp(data, row.data(), 128), 0);
+  for (size_t i = 128; i < bytes; ++i) ASSERT_EQ(data[i], std::byte{0}) << i;
+  quarry_rows_free(rows);
+
+  EXPECT_EQ(quarry_change_graph(store_, &change, nullptr, 0, nullptr, 0), QUARRY_BUSY)
+      << "there are 302 nodes by now";
+  change.first_node = 302;
+  change.nodes = change.removed_node_count = 0;
+  const uint32_t beyond[] = {302, 0};
+  change.sources = beyond;
+  EXPECT_EQ(quarry_change_graph(store_, &change, nullptr, 0, nullptr, 0), QUARRY_INVALID_ARGUMENT);
+  EXPECT_THAT(quarry_last_error(), HasSubstr("302"));
+  change.sources = sources;
+  change.remove = 1;
+  // As a program of an earlier version has it: less of the answer.
+  changed = {.nodes_removed = 77};
+  ASSERT_EQ(quarry_change_graph(store_, &change, nullptr, 0, &changed,
+                                offsetof(quarry_graph_changed, nodes_removed)),
+            QUARRY_OK)
+      << quarry_last_error();
+  EXPECT_EQ(changed.removed, 2u);
+  EXPECT_EQ(changed.node_count, 302u);
+  EXPECT_EQ(changed.nodes_removed, 77u) << "behind what it has room for";
 }
 
 TEST_P(CApiTest, GivesBlocksAndBatches) {

@@ -317,6 +317,172 @@ TEST_P(StoreTest, APutIsAsLargeAsItsMemory) {
   }
 }
 
+// The in-neighbors of each node, as the store gives its edges.
+std::vector<std::multiset<NodeId>> ListsIn(client::Store& store) {
+  const auto description = store.Describe();
+  EXPECT_OK(description);
+  std::vector<std::multiset<NodeId>> lists(description->node_count);
+  const uint64_t count = description->topologies[0].edge_count;
+  const auto edges = store.ReadEdges("graph", 0, count + 1);
+  EXPECT_OK(edges);
+  if (!edges.ok()) return {};
+  EXPECT_EQ(edges->size(), 3 * count);
+  for (size_t i = 0; i + 2 < edges->size(); i += 3) lists[(*edges)[i + 2]].insert((*edges)[i]);
+  return lists;
+}
+
+class StoreGraphTest : public StoreTest {
+ protected:
+  StoreGraphTest() : lists_(kNodes) {
+    for (const Edge& edge : database_.graph().Edges()) Insert(edge);
+  }
+  void Insert(const Edge& edge) { lists_[edge.destination].insert(static_cast<NodeId>(edge.source)); }
+  void Erase(NodeId node) {
+    lists_[node].clear();
+    for (auto& list : lists_) list.erase(node);
+  }
+  uint64_t EdgeCount() const {
+    uint64_t count = 0;
+    for (const auto& list : lists_) count += list.size();
+    return count;
+  }
+  static std::vector<std::byte> RowOf(client::Store& store, NodeId id, uint64_t snapshot = 0) {
+    const auto rows =
+        store.Lookup({.table = "feature", .ids = std::vector<NodeId>{id}, .snapshot = snapshot});
+    EXPECT_OK(rows);
+    if (!rows.ok()) return {};
+    return {(*rows)->bytes().begin(), (*rows)->bytes().end()};
+  }
+  static int64_t LabelOf(client::Store& store, NodeId id) {
+    const auto rows = store.Lookup({.table = "label", .ids = std::vector<NodeId>{id}});
+    EXPECT_OK(rows);
+    return rows.ok() ? At<int64_t>((*rows)->bytes(), 0) : -2;
+  }
+
+  static constexpr uint64_t kNodes = 200;
+  const TinyDatabase database_{{.nodes = kNodes, .dim = 32}};
+  const std::vector<std::byte> zeros_ = std::vector<std::byte>(32 * 4);
+  std::vector<std::multiset<NodeId>> lists_;  // what there should be
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreGraphTest,
+                         testing::Values(StoreKind::kEmbedded, StoreKind::kRemote, StoreKind::kInline),
+                         [](const auto& kind) { return NameOf(kind.param); });
+
+TEST_P(StoreGraphTest, AChangeOfTheGraphIsOneCommit) {
+  OpenedStore store = Open(database_);
+  auto before = store->TakeSnapshot();
+  ASSERT_OK(before);
+  const std::vector<Edge> edges = {{200, 3}, {201, 200}, {200, 201}, {7, 7}, {7, 7}};
+  const auto changed = store->ChangeGraph(
+      {.tables = {RowsToPut("feature", {200, 9}, {database_.graph().Row(50), database_.graph().Row(51)}),
+                  RowsToPut("label", {201}, {BytesOf(int64_t{4})})},
+       .graph = GraphToPut(200, 2, edges, false, {5})});
+  ASSERT_OK(changed);
+  lists_.resize(202);
+  Erase(5);
+  for (const Edge& edge : edges) Insert(edge);
+  EXPECT_GT(changed->timestamp, (*before)->timestamp());
+  EXPECT_EQ(changed->timestamp, store->TakeSnapshot().value()->timestamp());
+  EXPECT_EQ(changed->added, 5u);
+  EXPECT_EQ(changed->removed, database_.graph().Edges().size() + 5 - EdgeCount());
+  EXPECT_EQ(changed->first_node, 200u);
+  EXPECT_EQ(changed->nodes_added, 2u);
+  EXPECT_EQ(changed->nodes_removed, 1u);
+  EXPECT_EQ(changed->node_count, 202u);
+  EXPECT_EQ(changed->edge_count, EdgeCount());
+  EXPECT_EQ(ListsIn(*store), lists_);
+  EXPECT_EQ(RowOf(*store, 200), database_.graph().Row(50));
+  EXPECT_EQ(RowOf(*store, 9), database_.graph().Row(51));
+  EXPECT_EQ(RowOf(*store, 201), zeros_);
+  EXPECT_EQ(RowOf(*store, 5), zeros_);
+  EXPECT_EQ(LabelOf(*store, 5), -1);
+  EXPECT_EQ(LabelOf(*store, 200), -1);
+  EXPECT_EQ(LabelOf(*store, 201), 4);
+
+  // Whoever came before has what there was.
+  const uint64_t id = (*before)->id();
+  EXPECT_EQ(RowOf(*store, 5, id), database_.graph().Row(5));
+  EXPECT_EQ(RowOf(*store, 9, id), database_.graph().Row(9));
+  EXPECT_THAT(store->Lookup({.table = "feature", .ids = std::vector<NodeId>{200}, .snapshot = id}),
+              IsStatus(Code::kInvalidArgument));
+
+  const auto gone = store->ChangeGraph({.graph = GraphToPut(202, 0, {{7, 7}, {199, 201}}, true)});
+  ASSERT_OK(gone);
+  lists_[7].erase(7);
+  EXPECT_EQ(gone->removed, 2u);
+  EXPECT_EQ(gone->absent, 1u);
+  EXPECT_EQ(ListsIn(*store), lists_);
+}
+
+TEST_P(StoreGraphTest, ARemovedNodeThatIsPutIsANodeAgain) {
+  OpenedStore store = Open(database_);
+  const NodeId node = database_.graph().SplitNodes(Split::kTrain)[3];
+  ASSERT_OK(store->ChangeGraph({.graph = GraphToPut(kNodes, 0, {}, false, {node})}));
+  const auto trains_on_it = [&] {
+    const auto stream = store->OpenStream(SmallStream());
+    EXPECT_OK(stream);
+    EXPECT_OK((*stream)->StartPass({}));
+    size_t seeds = 0, drawn = 0;
+    for (;;) {
+      const auto batch = (*stream)->Next();
+      EXPECT_OK(batch);
+      if (!batch.ok() || *batch == nullptr) break;
+      const BatchView& view = (*batch)->view();
+      seeds += static_cast<size_t>(std::ranges::count(view.seeds(), node));
+      drawn += static_cast<size_t>(std::ranges::count(view.nodes, node));
+    }
+    return std::pair(seeds, drawn - seeds);
+  };
+  EXPECT_EQ(trains_on_it(), std::pair(size_t{0}, size_t{0}));
+  ASSERT_OK(store->Put({.tables = {RowsToPut("feature", {node}, {database_.graph().Row(77)}),
+                                   RowsToPut("label", {node}, {BytesOf(int64_t{2})}),
+                                   RowsToPut("split", {node}, {BytesOf(Split::kTrain)})}}));
+  EXPECT_EQ(RowOf(*store, node), database_.graph().Row(77));
+  EXPECT_EQ(LabelOf(*store, node), 2);
+  EXPECT_EQ(trains_on_it(), std::pair(size_t{1}, size_t{0})) << "its edges are gone";
+  ASSERT_OK(store->ChangeGraph({.graph = GraphToPut(kNodes, 0, {{7, node}})}));
+  Erase(node);
+  Insert({7, node});
+  EXPECT_EQ(ListsIn(*store), lists_);
+}
+
+TEST_P(StoreGraphTest, InPiecesItIsSeenWholeOrNotAtAll) {
+  OpenedStore store = Open(database_);
+  const wire::PutGraph nodes = {.first_node = kNodes, .nodes = 3};
+  const auto row_of = [&](uint64_t node) { return database_.graph().Row(static_cast<NodeId>(node - 100)); };
+  for (const bool commits : {false, true}) {
+    SCOPED_TRACE(commits);
+    auto put = store->BeginPut(nodes);
+    ASSERT_OK(put);
+    ASSERT_OK((*put)->Change(GraphToPut(kNodes, 3, {{199, 198}}, true, {5, 6})));
+    ASSERT_OK((*put)->Change(GraphToPut(kNodes, 3, {{200, 3}, {202, 200}})));
+    for (const uint64_t node : {200, 201}) {
+      const wire::PutRows rows = RowsToPut("feature", {node}, {row_of(node)});
+      ASSERT_OK((*put)->Add({&rows, 1}));
+    }
+    EXPECT_EQ(ListsIn(*store), lists_) << "until it is committed";
+    EXPECT_THAT(store->ChangeGraph({.graph = GraphToPut(kNodes, 0, {{1, 2}})}), IsStatus(Code::kBusy));
+    if (!commits) continue;
+    ASSERT_OK((*put)->Change(GraphToPut(kNodes, 3, {{201, 201}})));
+    const auto committed = (*put)->Commit();
+    ASSERT_OK(committed);
+    EXPECT_EQ((*put)->changed().timestamp, *committed);
+    EXPECT_EQ((*put)->changed().nodes_added, 3u);
+    EXPECT_EQ((*put)->changed().nodes_removed, 2u);
+    EXPECT_EQ((*put)->changed().added, 3u);
+  }
+  lists_.resize(203);
+  for (const NodeId node : {5, 6}) Erase(node);
+  lists_[198].erase(199);
+  for (const Edge& edge : std::vector<Edge>{{200, 3}, {202, 200}, {201, 201}}) Insert(edge);
+  EXPECT_EQ(ListsIn(*store), lists_);
+  EXPECT_EQ(RowOf(*store, 201), row_of(201));
+  EXPECT_EQ(RowOf(*store, 202), zeros_);
+  auto rows_alone = store->BeginPut();
+  ASSERT_OK(rows_alone);
+  EXPECT_THAT((*rows_alone)->Change(GraphToPut(203, 0, {{1, 2}})), IsStatus(Code::kUsage));
+}
+
 class StoreEmbeddingTest : public StoreTest {
  protected:
   StoreEmbeddingTest() : database_({.nodes = 100, .dim = 8}) {
@@ -724,6 +890,22 @@ std::vector<std::string> Refusals(client::Store& store) {
       store.Put({.tables = {RowsToPut("feature", {1}, {{infinite.begin(), infinite.end()}})}}).status(),
       store.Put({.tables = {{.table = "label", .rows = 1, .row_bytes = 8, .block = range}}}).status(),
       store.ReadEmbeddings("nothing", std::vector<uint64_t>{1}).status(),
+      store.ChangeGraph({.graph = GraphToPut(600, 0, {{1, 600}})}).status(),
+      store.ChangeGraph({.graph = GraphToPut(600, 1, {{601, 1}})}).status(),
+      store.ChangeGraph({.graph = GraphToPut(599, 1, {{1, 2}})}).status(),
+      store.ChangeGraph({.graph = GraphToPut(600, 0, {}, false, {600})}).status(),
+      store.ChangeGraph({.graph = GraphToPut(600, 0, {{5, 1}}, false, {5})}).status(),
+      store.ChangeGraph({.graph = wire::PutGraph{.topology = "nothing", .first_node = 600, .nodes = 1}})
+          .status(),
+      store.ChangeGraph({.graph = wire::PutGraph{.first_node = 600, .nodes = 1, .names = {"a"}}}).status(),
+      store.ChangeGraph({.graph = wire::PutGraph{.first_node = 600, .nodes = 1, .node_type = "a"}}).status(),
+      store.ChangeGraph({.graph = wire::PutGraph{.first_node = 600, .nodes = uint64_t{1} << 40}}).status(),
+      store.ChangeGraph({.graph = wire::PutGraph{.first_node = 600, .edges = 1, .block = range}}).status(),
+      store.ChangeGraph({.graph = wire::PutGraph{.first_node = 600, .edges = 3}}).status(),
+      store
+          .ChangeGraph(
+              {.tables = {RowsToPut("label", {601}, {BytesOf(int64_t{1})})}, .graph = GraphToPut(600, 1, {})})
+          .status(),
   };
   const std::byte byte{};
   statuses.push_back(store.ReadTraining("nothing").status());

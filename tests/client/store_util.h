@@ -134,6 +134,22 @@ inline wire::PutRows RowsToPut(const std::string& table, const std::vector<uint6
   return {.table = table, .rows = ids.size(), .row_bytes = row_bytes, .block = std::move(block)};
 }
 
+// A change of the graph: its edges come, or go, and so do nodes.
+inline wire::PutGraph GraphToPut(uint64_t first_node, uint64_t nodes, const std::vector<Edge>& edges,
+                                 bool remove = false, const std::vector<NodeId>& removed_nodes = {}) {
+  std::vector<uint32_t> words;
+  for (const Edge& edge : edges) words.push_back(static_cast<uint32_t>(edge.source));
+  for (const Edge& edge : edges) words.push_back(static_cast<uint32_t>(edge.destination));
+  words.insert(words.end(), removed_nodes.begin(), removed_nodes.end());
+  const auto bytes = std::as_bytes(std::span(words));
+  return {.first_node = first_node,
+          .nodes = nodes,
+          .edges = edges.size(),
+          .remove = remove,
+          .block = std::vector<std::byte>(bytes.begin(), bytes.end()),
+          .removed_nodes = removed_nodes.size()};
+}
+
 template <typename T>
 std::vector<std::byte> BytesOf(const T& value) {
   const auto bytes = std::as_bytes(std::span(&value, 1));

@@ -18,7 +18,9 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/base/progress.h"
 #include "quarry/base/units.h"
+#include "quarry/import/graph_change.h"
 #include "quarry/layout/layout.h"
+#include "quarry/storage/node_properties.h"
 #include "quarry/storage/training_state.h"
 #include "storage/store_rows.h"
 #include "support/fault_backend.h"
@@ -48,6 +50,7 @@ class SmallWorld final : public FaultScenario {
     // What is in the database besides rows and versions over them. Less is quicker.
     bool trained = false;
     bool layout = false;
+    bool named = false;  // nodes have names, and Grow may be called; nothing else changes the graph
   };
 
   explicit SmallWorld(Spec spec) : spec_(std::move(spec)) {
@@ -100,6 +103,7 @@ class SmallWorld final : public FaultScenario {
     if (store_ == nullptr) return;
     EXPECT_THAT(FaultsOf(*store_), testing::IsEmpty());
     CheckRows();
+    if (spec_.named) CheckGraph();
     CheckTrained();
     if (spec_.check) spec_.check(*this, done);
     EXPECT_EQ(budget_.used_bytes(), 0u);
@@ -118,7 +122,7 @@ class SmallWorld final : public FaultScenario {
     const auto copy = Store::Open(backend_, path);
     ASSERT_OK(copy);
     EXPECT_THAT(FaultsOf(**copy), testing::IsEmpty());
-    EXPECT_TRUE(RowsNow(**copy, "feature") == RowsAfter(state_.puts));
+    EXPECT_TRUE(RowsNow(**copy, "feature") == RowsAfter(state_.puts, state_.grown));
   }
 
   // What works are made of.
@@ -143,6 +147,18 @@ class SmallWorld final : public FaultScenario {
   }
   // The same, but that each row is written ahead of the commit.
   Status PutInPieces(uint64_t number) { return Remember(number, WriteInPieces(number)); }
+  // The number-th commit of the graph, from 1, unless it is there: two nodes come, with names, rows, labels and edges; an
+  // edge goes, and a node.
+  Status Grow(uint64_t number) {
+    if (state_.grown >= number) return Status::Ok();
+    const Growth growth = GrowthOf(state_.grown);
+    Status status = CommitGrowth(growth);
+    // Where it is there already, it is by a commit that failed, and happened.
+    if (status.code() == Code::kBusy && store_->manifest()->node_count > growth.first) status = Status::Ok();
+    state_.tried_growth = !status.ok();
+    state_.grown += status.ok() ? 1 : 0;
+    return status;
+  }
   Status OpenTables() { return tables_.Open(*store_, pools_); }
   // Trains both tables from their checkpoint on, and makes one of them and of the run.
   Status Train(int64_t timestamp) {
@@ -202,6 +218,8 @@ class SmallWorld final : public FaultScenario {
   struct State {
     std::vector<uint64_t> puts;
     uint64_t tried_put = 0;  // the first that failed: may be there
+    uint64_t grown = 0;      // commits of the graph
+    bool tried_growth = false;
     uint64_t timestamp = 0;  // of the last that was acknowledged
     // The last that succeeded, and what was tried after it.
     std::vector<int64_t> checkpoints = {kNeverWritten};
@@ -211,7 +229,11 @@ class SmallWorld final : public FaultScenario {
     return graph;
   }
   Status Make() {
-    QUARRY_RETURN_IF_ERROR(ImportTinyGraph(backend_, Graph(), path_));
+    Dataset dataset = TinyDataset(Graph());
+    for (NodeId node = 0; spec_.named && node < Graph().nodes; ++node) {
+      dataset.entity_names.push_back(NameOf(node));
+    }
+    QUARRY_RETURN_IF_ERROR(ImportDatabase(backend_, path_, std::move(dataset), {}));
     QUARRY_RETURN_IF_ERROR(OpenStore());
     QUARRY_RETURN_IF_ERROR(Put(1));  // the catalog stays open for writing from here on
     if (spec_.trained) {
@@ -231,11 +253,50 @@ class SmallWorld final : public FaultScenario {
     const auto bytes = std::as_bytes(std::span(values));
     return {bytes.begin(), bytes.end()};
   }
-  static TableRows RowsAfter(const std::vector<uint64_t>& puts) {
+
+  // What a commit of the graph does; no put writes to the node that goes.
+  struct Growth {
+    NodeId first = 0, gone = 0;
+    std::vector<Edge> added;
+    Edge removed = {};
+  };
+  static Growth GrowthOf(uint64_t number) {
+    const NodeId first = static_cast<NodeId>(Graph().nodes + 2 * number);
+    return {.first = first,
+            .gone = static_cast<NodeId>(9 + number),
+            .added = {{first, 3}, {40, first + 1}, {first + 1, first}, {41, 42}},
+            .removed = Graph().Edges()[20 + number]};
+  }
+  static std::string NameOf(NodeId node) { return fmt::format("node {}", node); }
+  Status CommitGrowth(const Growth& growth) {
+    QUARRY_TRY(
+        const auto change,
+        GraphChange::Create(*store_, budget_,
+                            {.nodes = 2, .first_node = growth.first, .memory_bytes = kGraphChangeBytesMin}));
+    QUARRY_RETURN_IF_ERROR(change->RemoveNodes({&growth.gone, 1}));
+    const std::string names[] = {NameOf(growth.first), NameOf(growth.first + 1)};
+    QUARRY_RETURN_IF_ERROR(change->Name(names));
+    WriteBatch rows;
+    for (const NodeId node : {growth.first, growth.first + 1}) {
+      rows.Put("feature", node, RowOf(node));
+      rows.SetLabel(node, node % 5);
+    }
+    QUARRY_RETURN_IF_ERROR(change->Put(rows));
+    QUARRY_RETURN_IF_ERROR(change->Remove({&growth.removed, 1}));
+    QUARRY_RETURN_IF_ERROR(change->Add(growth.added));
+    return change->Commit().status();
+  }
+
+  static TableRows RowsAfter(const std::vector<uint64_t>& puts, uint64_t grown) {
     TableRows rows;
     for (NodeId node = 0; node < Graph().nodes; ++node) rows.push_back(Graph().Row(node));
     for (const uint64_t number : puts) {
       for (const uint64_t row : RowsOfPut(number)) rows[row] = RowOf(number);
+    }
+    for (uint64_t number = 0; number < grown; ++number) {
+      const Growth growth = GrowthOf(number);
+      std::ranges::fill(rows[growth.gone], std::byte{0});
+      for (const NodeId node : {growth.first, growth.first + 1}) rows.push_back(RowOf(node));
     }
     return rows;
   }
@@ -261,11 +322,49 @@ class SmallWorld final : public FaultScenario {
 
   void CheckRows() {
     const TableRows rows = RowsNow(*store_, "feature");
+    if (std::exchange(state_.tried_growth, false) && rows.size() > Graph().nodes + 2 * state_.grown) {
+      ++state_.grown;
+    }
     std::vector<uint64_t> with_tried = state_.puts;
     with_tried.push_back(std::exchange(state_.tried_put, 0));
-    if (with_tried.back() != 0 && rows == RowsAfter(with_tried)) state_.puts = with_tried;
-    EXPECT_TRUE(rows == RowsAfter(state_.puts)) << "a batch is lost, or half there";
+    if (with_tried.back() != 0 && rows == RowsAfter(with_tried, state_.grown)) state_.puts = with_tried;
+    EXPECT_TRUE(rows == RowsAfter(state_.puts, state_.grown)) << "a batch is lost, or half there";
     EXPECT_GE(store_->TakeSnapshot().value()->timestamp, state_.timestamp);
+  }
+  // Names, labels, and edges by destination and source.
+  void CheckGraph() {
+    std::multiset<std::pair<uint64_t, uint64_t>> edges, found;
+    for (const Edge& edge : Graph().Edges()) edges.emplace(edge.destination, edge.source);
+    std::vector<int64_t> labels;
+    for (NodeId node = 0; node < Graph().nodes; ++node) labels.push_back(Graph().Label(node));
+    for (uint64_t number = 0; number < state_.grown; ++number) {
+      const Growth growth = GrowthOf(number);
+      std::erase_if(edges, [&](const auto& edge) {
+        return edge.first == growth.gone || edge.second == growth.gone ||
+               edge == std::pair(growth.removed.destination, growth.removed.source);
+      });
+      for (const Edge& edge : growth.added) edges.emplace(edge.destination, edge.source);
+      labels[growth.gone] = -1;
+      for (const NodeId node : {growth.first, growth.first + 1}) labels.push_back(node % 5);
+    }
+    for (NodeId node = 0; node < labels.size(); ++node) {
+      EXPECT_EQ(store_->catalog()->IdOfName(NameKind::kEntity, NameOf(node)).value(), node);
+    }
+    const auto snapshot = store_->TakeSnapshot();
+    ASSERT_OK(snapshot);
+    const auto properties = LoadNodeProperties(*store_, labels.size(), *snapshot);
+    ASSERT_OK(properties);
+    EXPECT_EQ(properties->labels, labels);
+    const auto topology = store_->OpenTopology("graph");
+    ASSERT_OK(topology);
+    ASSERT_EQ((*topology)->node_count(), labels.size());
+    ASSERT_OK((*topology)->LoadIndices(backend_, Adjacency::kCsc));
+    const auto indptr = (*topology)->indptr(Adjacency::kCsc);
+    const auto indices = (*topology)->indices(Adjacency::kCsc);
+    for (uint64_t node = 0; node < labels.size(); ++node) {
+      for (uint64_t e = indptr[node]; e < indptr[node + 1]; ++e) found.emplace(node, indices[e]);
+    }
+    EXPECT_EQ(found, edges);
   }
   void CheckTrained() {
     if (store_->manifest()->FindEmbedding("nodes") == nullptr) return;

@@ -10,6 +10,8 @@
 #include "faults/small_world.h"
 #include "quarry/base/progress.h"
 #include "quarry/import/graph_change.h"
+#include "quarry/storage/topology_compaction.h"
+#include "quarry/storage/topology_run.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -110,6 +112,48 @@ Status AddManyEdges(SmallWorld& world, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) edges.push_back({i * 7 % 60, i * 11 % 59});
   QUARRY_RETURN_IF_ERROR(change->Add(edges));
   return change->Commit().status();
+}
+
+// Nodes with names and rows, edges, and what goes, in one commit; the second one finds a run, and names, that are there.
+TEST(WriteFaultsTest, AGraphCommit) {
+  SmallWorld world({
+      .work = [](SmallWorld& w) -> Status {
+        QUARRY_RETURN_IF_ERROR(w.Grow(1));
+        QUARRY_RETURN_IF_ERROR(w.Put(10));
+        return w.Grow(2);
+      },
+      .named = true,
+  });
+  world.Run();
+}
+
+// A merge that fails leaves the runs as they are: a commit goes on without it, and the next one does it.
+TEST(WriteFaultsTest, AMergeOfRuns) {
+  uint64_t edges = 0;
+  SmallWorld world({
+      .prepare = [&](SmallWorld& w) -> Status {
+        // As beside a compaction, so that the ninth commit does not merge.
+        const auto held = w.store().HoldRuns(Store::RunsRight::kReplace);
+        for (uint64_t commit = 0; commit <= kTopologyRunsMax; ++commit) {
+          QUARRY_RETURN_IF_ERROR(AddManyEdges(w, 50 + commit));
+        }
+        edges = w.store().manifest()->FindTopology("graph")->edge_count;
+        EXPECT_GT(w.store().manifest()->FindTopology("graph")->runs.size(), kTopologyRunsMax);
+        return Status::Ok();
+      },
+      .work = [](SmallWorld& w) { return MergeRuns(w.store(), w.budget(), "graph"); },
+      .check =
+          [&](SmallWorld& w, bool done) {
+            const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+            const TopologyRecord& graph = *manifest->FindTopology("graph");
+            EXPECT_EQ(graph.edge_count, edges);
+            EXPECT_TRUE(graph.runs.size() <= kTopologyRunsMax || !done) << graph.runs.size();
+            uint64_t added = 0;
+            for (const TopologyRun& run : graph.runs) added += run.added;
+            EXPECT_EQ(added, 9 * 50 + 36) << "of the nine commits";
+          },
+  });
+  world.Run();
 }
 
 Status CompactEdges(SmallWorld& world, const ProgressFunction& progress = {}) {

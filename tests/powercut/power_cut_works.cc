@@ -20,6 +20,7 @@ namespace quarry::powercut {
 namespace {
 
 using crash::Bytes;
+using crash::EdgeBatch;
 using crash::kWriters;
 using crash::WriterBatch;
 
@@ -255,7 +256,41 @@ Status SaveServed(World& world, client::Store& store) {
   return Status::Ok();
 }
 
-// Puts, puts in pieces, states of trainings and transactions of SQL, of clients.
+// What a client sends of a commit of nodes and edges; what goes is in a piece before what comes.
+Status ChangeServedGraph(client::Store& store, const EdgeBatch& batch) {
+  QUARRY_TRY(const wire::Description description, store.Describe());
+  wire::PutGraph nodes = {.first_node = description.node_count, .nodes = batch.node ? 1u : 0u};
+  const auto with_edges = [&](const std::vector<Edge>& edges, bool remove) {
+    wire::PutGraph graph = nodes;
+    std::vector<NodeId> block;
+    for (const Edge& edge : edges) block.push_back(static_cast<NodeId>(edge.source));
+    for (const Edge& edge : edges) block.push_back(static_cast<NodeId>(edge.destination));
+    if (remove && batch.removed_node) block.push_back(*batch.removed_node);
+    const auto bytes = std::as_bytes(std::span(block));
+    graph.edges = edges.size();
+    graph.remove = remove;
+    graph.removed_nodes = remove && batch.removed_node ? 1 : 0;
+    graph.block = Bytes(bytes.begin(), bytes.end());
+    return graph;
+  };
+  std::vector<wire::PutRows> rows;
+  if (batch.node) {
+    rows.push_back(RowsToPut("feature", {*batch.node}, crash::Graph().Row(*batch.node)));
+    const int64_t label = crash::Graph().Label(*batch.node);
+    const auto bytes = std::as_bytes(std::span(&label, 1));
+    rows.push_back(RowsToPut("label", {*batch.node}, Bytes(bytes.begin(), bytes.end())));
+  }
+  if (batch.removed.empty() && !batch.removed_node) {
+    return store.ChangeGraph({.tables = rows, .graph = with_edges(batch.added, /*remove=*/false)}).status();
+  }
+  QUARRY_TRY(const std::unique_ptr<client::LargePut> put, store.BeginPut(nodes));
+  QUARRY_RETURN_IF_ERROR(put->Change(with_edges(batch.removed, /*remove=*/true)));
+  if (!rows.empty()) QUARRY_RETURN_IF_ERROR(put->Add(rows));
+  QUARRY_RETURN_IF_ERROR(put->Change(with_edges(batch.added, /*remove=*/false)));
+  return put->Commit().status();
+}
+
+// Puts, puts in pieces, changes of the graph, states of trainings and transactions of SQL, of clients.
 Status AServer(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
   const std::string socket = world.folder() + "/run/s";
@@ -292,12 +327,43 @@ Status AServer(World& world) {
         }
         return run("COMMIT", {});
       }));
+      for (int commit = 0; commit < 3; ++commit) {
+        QUARRY_RETURN_IF_ERROR(
+            world.ChangeGraphBy([&](const EdgeBatch& batch) { return ChangeServedGraph(*store, batch); }));
+      }
     }
     return SaveServed(world, *store);
   };
   const Status done = work();
   const Status stopped = server->Stop();
   return done.ok() ? stopped : done;
+}
+
+// A commit of nodes and edges as a transaction; in each, what goes goes first.
+template <typename Run>
+Status ChangeGraphBySql(const EdgeBatch& batch, const Run& run) {
+  QUARRY_RETURN_IF_ERROR(run("BEGIN", {}));
+  if (batch.removed_node) {
+    QUARRY_RETURN_IF_ERROR(
+        run("DELETE FROM nodes WHERE id = ?", {static_cast<int64_t>(*batch.removed_node)}));
+  }
+  for (const Edge& edge : batch.removed) {
+    QUARRY_RETURN_IF_ERROR(run("DELETE FROM edges WHERE src = ? AND dst = ?",
+                               {static_cast<int64_t>(edge.source), static_cast<int64_t>(edge.destination)}));
+  }
+  if (batch.node) {
+    const auto node = static_cast<int64_t>(*batch.node);
+    const int64_t label = crash::Graph().Label(*batch.node);
+    QUARRY_RETURN_IF_ERROR(run("INSERT INTO nodes (id, label) VALUES (?, ?)",
+                               {node, label < 0 ? sql::Value() : sql::Value(label)}));
+    QUARRY_RETURN_IF_ERROR(run("INSERT OR REPLACE INTO features (id, feature) VALUES (?, ?)",
+                               {node, crash::Graph().Row(*batch.node)}));
+  }
+  for (const Edge& edge : batch.added) {
+    QUARRY_RETURN_IF_ERROR(run("INSERT INTO edges (src, dst) VALUES (?, ?)",
+                               {static_cast<int64_t>(edge.source), static_cast<int64_t>(edge.destination)}));
+  }
+  return run("COMMIT", {});
 }
 
 // Transactions of the library's own SQL.
@@ -323,15 +389,19 @@ Status Sql(World& world) {
       }
       return run("COMMIT", {});
     }));
+    for (int commit = 0; commit < 2; ++commit) {
+      QUARRY_RETURN_IF_ERROR(
+          world.ChangeGraphBy([&](const EdgeBatch& batch) { return ChangeGraphBySql(batch, run); }));
+    }
   }
   return Status::Ok();
 }
 
-// Three writers, compaction, training, layouts and a checkpoint, in threads.
+// Three writers, changes of the graph, compaction, training, layouts and a checkpoint, in threads.
 Status AllAtOnce(World& world) {
   QUARRY_RETURN_IF_ERROR(world.Open());
   std::mutex pieces;
-  std::vector<Status> statuses(kWriters + 3);
+  std::vector<Status> statuses(kWriters + 4);
   std::vector<std::thread> threads;
   for (uint64_t writer = 0; writer < kWriters; ++writer) {
     threads.emplace_back([&, writer] {
@@ -359,6 +429,12 @@ Status AllAtOnce(World& world) {
     const auto copied = CheckpointStore(world.store(), world.budget(), world.path("/copy"), {});
     if (copied.ok()) world.Promise([&](Promises& p) { p.copied = copied->timestamp; });
     statuses[kWriters + 2] = copied.status();
+  });
+  threads.emplace_back([&] {
+    for (int i = 0; i < 6 && statuses[kWriters + 3].ok(); ++i) {
+      const std::lock_guard one_at_a_time(pieces);
+      statuses[kWriters + 3] = world.ChangeGraph();
+    }
   });
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : statuses) QUARRY_RETURN_IF_ERROR(status);

@@ -227,11 +227,8 @@ Status World::Train(int64_t steps) {
 }
 
 Status World::ChangeGraph() {
-  uint64_t number = 0;
-  Promise([&](Promises& p) { number = ++p.edges_begun; });
-  QUARRY_RETURN_IF_ERROR(crash::CommitEdges(*store_, budget_, crash::EdgeBatchOf(seed_, number)));
-  Promise([&](Promises& p) { p.edges_written = number; });
-  return Status::Ok();
+  return ChangeGraphBy(
+      [&](const crash::EdgeBatch& batch) { return crash::CommitEdges(*store_, budget_, batch); });
 }
 
 // Half of them where something was just acknowledged, or begun.

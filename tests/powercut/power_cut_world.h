@@ -119,7 +119,16 @@ class World {
   Status PutUnsynced(uint64_t writer);
   Status PutInPieces(uint64_t writer);
   Status Train(int64_t steps);
-  Status ChangeGraph();  // by the next commit of nodes and edges
+  // Does what makes the next commit of nodes and edges, and notes it. One at a time.
+  template <typename Change>
+  Status ChangeGraphBy(const Change& change) {
+    uint64_t number = 0;
+    Promise([&](Promises& p) { number = ++p.edges_begun; });
+    QUARRY_RETURN_IF_ERROR(change(crash::EdgeBatchOf(seed_, number)));
+    Promise([&](Promises& p) { p.edges_written = number; });
+    return Status::Ok();
+  }
+  Status ChangeGraph();
 
  private:
   uint64_t SomeOperation(uint64_t seed) const;

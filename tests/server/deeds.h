@@ -144,6 +144,88 @@ inline bool PutPieces(const std::string& socket, uint64_t round) {
   return peer.SendBytes(std::span(*frame).first(round % 2 == 0 ? frame->size() : frame->size() / 2));
 }
 
+// ---- changes of the graph
+
+inline constexpr uint64_t kGrownAtOnce = 4;
+
+// Nodes come that nobody trains on, with rows and labels of the round, in a ring, and one of the old nodes leads to each: so
+// a whole change can be told from a part of it.
+inline std::vector<Edge> GrownEdges(uint64_t first_node) {
+  std::vector<Edge> edges;
+  for (uint64_t i = 0; i < kGrownAtOnce; ++i) {
+    edges.push_back({first_node + (i + 1) % kGrownAtOnce, first_node + i});
+    edges.push_back({i, first_node + i});
+  }
+  return edges;
+}
+inline std::vector<wire::PutRows> GrownRows(uint64_t first_node, uint64_t round) {
+  constexpr uint64_t kDim = 128;
+  std::vector<uint64_t> ids(kGrownAtOnce);
+  std::iota(ids.begin(), ids.end(), first_node);
+  const std::vector<float> values(kGrownAtOnce * kDim, static_cast<float>(round));
+  const std::vector<int64_t> labels(kGrownAtOnce, static_cast<int64_t>(round % 5));
+  const auto block = [&](const auto& rows) {
+    std::vector<std::byte> bytes(ids.size() * 8 + rows.size() * sizeof(rows[0]));
+    std::memcpy(bytes.data(), ids.data(), ids.size() * 8);
+    std::memcpy(&bytes[ids.size() * 8], rows.data(), rows.size() * sizeof(rows[0]));
+    return bytes;
+  };
+  return {{.table = "feature", .rows = kGrownAtOnce, .row_bytes = kDim * 4, .block = block(values)},
+          {.table = "label", .rows = kGrownAtOnce, .row_bytes = 8, .block = block(labels)}};
+}
+// REQUIRES: edges to be added.
+inline void PutEdges(wire::PutGraph& graph, std::span<const Edge> edges) {
+  std::vector<uint32_t> ends;
+  for (const Edge& edge : edges) ends.push_back(static_cast<uint32_t>(edge.source));
+  for (const Edge& edge : edges) ends.push_back(static_cast<uint32_t>(edge.destination));
+  const auto bytes = std::as_bytes(std::span(ends));
+  graph.edges = edges.size();
+  graph.block = std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+inline uint64_t NodeCount(WirePeer& peer) {
+  const auto description = peer.CallFor<wire::Description>(wire::Describe{});
+  return description.ok() ? description->node_count : 0;
+}
+
+// All of a change in one put, which is committed, or about to be.
+inline bool Grow(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
+  if (!peer.Open(32 * kMiB, wire::kSharedMemory, 7, /*wait_ms=*/10'000).ok()) return false;
+  const uint64_t first_node = NodeCount(peer);
+  wire::Put put = {.number = round + 1,
+                   .tables = GrownRows(first_node, round),
+                   .graph = wire::PutGraph{.first_node = first_node, .nodes = kGrownAtOnce}};
+  PutEdges(*put.graph, GrownEdges(first_node));
+  return peer.Send(99, put);
+}
+
+// Nodes and half of the edges; then half of the last piece, or all of it. The client before it may be about to commit, or
+// have gone just now, and its pieces with it.
+inline bool GrowInPieces(const std::string& socket, uint64_t round) {
+  WirePeer& peer = Peer(socket);
+  if (!peer.Open(32 * kMiB, wire::kSharedMemory, 7, /*wait_ms=*/10'000).ok()) return false;
+  wire::Put put = {.number = round + 1};
+  uint64_t first_node = 0;
+  const auto begin = [&] {
+    first_node = NodeCount(peer);
+    put.piece = 1;
+    put.tables = GrownRows(first_node, round);
+    put.graph = wire::PutGraph{.first_node = first_node, .nodes = kGrownAtOnce};
+    return peer.CallFor<wire::Done>(put).ok();
+  };
+  if (!Eventually(begin)) return false;
+  const std::vector<Edge> edges = GrownEdges(first_node);
+  put.tables.clear();
+  ++put.piece;
+  PutEdges(*put.graph, std::span(edges).first(edges.size() / 2));
+  if (!peer.CallFor<wire::Done>(put).ok()) return false;
+  ++put.piece;
+  PutEdges(*put.graph, std::span(edges).subspan(edges.size() / 2));
+  put.last = true;
+  const auto frame = wire::EncodeRequest(99, put);
+  return peer.SendBytes(std::span(*frame).first(round % 2 == 0 ? frame->size() : frame->size() / 2));
+}
+
 // Three pieces of four of a training's state; then half of the fourth, or all of it.
 inline bool SaveTraining(const std::string& socket, uint64_t round) {
   WirePeer& peer = Peer(socket);

@@ -14,6 +14,7 @@
 #include "partition/partitioned_store.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/served_sql.h"
+#include "storage/store_rows.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -181,6 +182,51 @@ TEST_F(KillTest, ClientsThatDieHalfWayThroughAPutInPiecesLeaveAllOfItOrNothing) 
   std::memcpy(values.data(), bytes.data(), bytes.size());
   EXPECT_EQ(std::ranges::count(values, values[0]), std::ssize(values)) << "of one put";
   EXPECT_TRUE(Eventually([&] { return served_.store->BeginLargeWrite().ok(); })) << "none is under way";
+}
+
+class GrowthKillTest : public KillTest {
+ protected:
+  // Every change that is there is whole, and some are.
+  void ExpectWholeChanges() {
+    ASSERT_TRUE(Eventually([&] { return served_.store->HoldRuns(Store::RunsRight::kMake) != nullptr; }))
+        << "a change is under way";
+    const uint64_t before = served_.tiny.graph().nodes, now = served_.store->manifest()->node_count;
+    ASSERT_GT(now, before);
+    ASSERT_EQ((now - before) % kGrownAtOnce, 0u);
+    const std::vector<std::byte> rows = FirstRows("feature", now), labels = FirstRows("label", now);
+    ASSERT_EQ(rows.size(), now * 512);
+    ASSERT_EQ(labels.size(), now * 8);
+    ASSERT_OK_AND_ASSIGN(const auto topology, served_.store->OpenTopology("graph"));
+    ASSERT_OK(topology->LoadIndices(served_.store->backend(), Adjacency::kCsc));
+    const std::span<const uint64_t> indptr = topology->indptr(Adjacency::kCsc);
+    const std::span<const NodeId> indices = topology->indices(Adjacency::kCsc);
+    for (uint64_t node = before; node < now; ++node) {
+      const uint64_t place = (node - before) % kGrownAtOnce, first = node - place;
+      std::vector<float> values(128), of_first(128);
+      std::memcpy(values.data(), &rows[node * 512], 512);
+      std::memcpy(of_first.data(), &rows[first * 512], 512);
+      ASSERT_EQ(values, of_first) << "row " << node;
+      ASSERT_EQ(std::ranges::count(values, values[0]), std::ssize(values)) << "row " << node;
+      int64_t label = 0;
+      std::memcpy(&label, &labels[node * 8], 8);
+      ASSERT_EQ(label, static_cast<int64_t>(values[0]) % 5) << "label of " << node;
+      const auto list = indices.subspan(indptr[node], indptr[node + 1] - indptr[node]);
+      ASSERT_THAT(std::vector<NodeId>(list.begin(), list.end()),
+                  testing::ElementsAre(place, first + (place + 1) % kGrownAtOnce))
+          << "list of " << node;
+    }
+    EXPECT_EQ(FaultsIn(*served_.store), "");
+  }
+};
+
+TEST_F(GrowthKillTest, ClientsThatDieWhileTheyChangeTheGraphLeaveWholeChanges) {
+  KillMany(Grow);
+  ExpectWholeChanges();
+}
+
+TEST_F(GrowthKillTest, ClientsThatDieHalfWayThroughAChangeOfTheGraphLeaveAllOfItOrNothing) {
+  KillMany(GrowInPieces);
+  ExpectWholeChanges();
 }
 
 TEST_F(KillTest, ClientsThatDieHalfWayThroughATrainingsStateLeaveTheOneBefore) {
