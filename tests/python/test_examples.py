@@ -135,6 +135,16 @@ def model(x, edge_index, edge_attr):
         # Four fifths of the edges are within a class, whatever else: who knows the classes, and no more, has .80.
         self.assertGreater(link_prediction.train(self.folder / "graph.db", self.folder / "trained.db"), 0.75)
 
+    def test_a_model_that_goes_on_is_better_at_the_newest_edges_than_one_that_stopped(self):
+        import temporal_links
+
+        found = temporal_links.train(self.folder / "drifting.db")
+        (first, same), (last, stopped) = found[0], found[-1]
+        self.assertAlmostEqual(first, same, delta=0.02)  # one model, but for the random pairs
+        # .71 and .60 or so in the end.
+        self.assertGreater(last, stopped + 0.05)
+        self.assertGreater(last, 0.65)
+
 
 if __name__ == "__main__":
     unittest.main()
