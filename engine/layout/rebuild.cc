@@ -15,6 +15,7 @@
 #include "quarry/layout/mend_price.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -143,7 +144,10 @@ Result<std::string> Rebuild::WhyOtherBatches() {
   }
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget_.Reserve(NodePropertiesBytes(*store_.manifest()), "labels and splits"));
-  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, directory.node_count, snapshot_));
+  // Nodes that came since are trained on, too.
+  const uint64_t nodes =
+      Times::Of(*snapshot_->FindTopology(record_.spec.topology), snapshot_->node_count).nodes();
+  QUARRY_TRY(const NodeProperties properties, LoadNodeProperties(store_, nodes, snapshot_));
   if (HashSeeds(properties.TrainNodes()) == directory.seed_hash) return std::string();
   return std::string("other nodes are trained on: labels or splits have changed");
 }
