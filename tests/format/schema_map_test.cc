@@ -40,6 +40,7 @@ struct Region {  // has a number of another size
 struct Edges {  // has a payload without leases
   uint64_t edges = 0;
   std::variant<std::vector<std::byte>> payload;
+  uint64_t list = 0;
 };
 struct TraceLayout {  // lists other numbers
   std::string name;
