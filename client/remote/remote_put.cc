@@ -272,7 +272,10 @@ class RemoteLargePut final : public LargePut {
     });
   }
   Status Change(const wire::PutGraph& graph) override {
-    return Try([&] { return pieces_.Change(graph); });
+    return Try([&]() -> Status {
+      if (pieces_.changes_graph()) return pieces_.Change(graph);
+      return Status(Code::kUsage, "a piece changes the graph, and the first one does not: begin with it");
+    });
   }
   const wire::GraphChanged& changed() const override { return changed_; }
 

@@ -236,7 +236,7 @@ class GrownRoads : public GrownGraph {
 
   // A client's stream that stays open as well.
   void OpenClient() {
-    auto server = Server::Start(*store_, budget_, {.socket_path = folder_.path() + "/run/s"});
+    auto server = Server::Start(*store_, server_budget_, {.socket_path = folder_.path() + "/run/s"});
     ASSERT_OK(server);
     server_ = std::move(*server);
     auto client = client::OpenRemote("unix:" + folder_.path() + "/run/s", {.memory_bytes = 128 * kMiB});
@@ -379,6 +379,7 @@ class GrownRoads : public GrownGraph {
   uint64_t pass_ = 0;
   std::optional<GrownModel> planned_for_;  // what the layout "old" was built of
   std::vector<KeptRoad> kept_;
+  MemoryBudget server_budget_{kGiB};  // a stream of it takes all there is
   std::unique_ptr<Server> server_;
   std::unique_ptr<client::Store> client_;
   std::unique_ptr<client::Stream> stream_;
