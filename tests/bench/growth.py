@@ -133,24 +133,22 @@ class Training:
         self.address = f"unix:{self.folder.name}/q.sock"
 
     def __enter__(self) -> Training:
-        import quarry
-
-        self.server = subprocess.Popen([QUARRY, "serve", self.path, "--socket", self.address.removeprefix("unix:"), "--memory", "3GiB"], stderr=subprocess.DEVNULL)
-        quarry.open(self.address, timeout=60).close()
+        socket = Path(self.address.removeprefix("unix:"))
+        self.server = subprocess.Popen([QUARRY, "serve", self.path, "--socket", socket, "--memory", "3GiB"], stdout=subprocess.DEVNULL)
+        while not socket.exists():
+            if self.server.poll() is not None:
+                raise RuntimeError(f"the server ended with {self.server.returncode}")
+            time.sleep(0.05)
         words = ["train", self.address, "--newest", "--epochs", 100_000, "--fanout", ",".join(map(str, FANOUTS)), "--batch-size", BATCH, "--hidden", 32]
         self.trainer = subprocess.Popen([QUARRY, *map(str, words), "--memory", "2GiB", "--json"], stdout=subprocess.PIPE, text=True)
-        self.reader = threading.Thread(target=self._read)
+        self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        self.wait(1)
+        try:
+            self.wait(1)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in (self.trainer, self.server):
-            process.terminate()
-        self.reader.join()
-        self.trainer.wait()
-        self.server.wait()
-        self.folder.cleanup()
 
     def _read(self) -> None:
         for line in self.trainer.stdout:
