@@ -134,13 +134,13 @@ class Training:
 
     def __enter__(self) -> Training:
         socket = Path(self.address.removeprefix("unix:"))
-        self.server = subprocess.Popen([QUARRY, "serve", self.path, "--socket", socket, "--memory", "3GiB"], stdout=subprocess.DEVNULL)
+        self.server = subprocess.Popen([QUARRY, "serve", self.path, "--socket", socket, "--memory", "4GiB"], stdout=subprocess.DEVNULL)
         while not socket.exists():
             if self.server.poll() is not None:
                 raise RuntimeError(f"the server ended with {self.server.returncode}")
             time.sleep(0.05)
         words = ["train", self.address, "--newest", "--epochs", 100_000, "--fanout", ",".join(map(str, FANOUTS)), "--batch-size", BATCH, "--hidden", 32]
-        self.trainer = subprocess.Popen([QUARRY, *map(str, words), "--memory", "2GiB", "--json"], stdout=subprocess.PIPE, text=True)
+        self.trainer = subprocess.Popen([QUARRY, *map(str, words), "--memory", "1GiB", "--json"], stdout=subprocess.PIPE, text=True)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -149,6 +149,13 @@ class Training:
             self.__exit__()
             raise
         return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (self.trainer, self.server):
+            process.terminate()
+            process.wait()
+        self.reader.join()
+        self.folder.cleanup()
 
     def _read(self) -> None:
         for line in self.trainer.stdout:
@@ -172,7 +179,7 @@ def beside(path: Path, writer: Writer, commits: int) -> dict:
     """So many commits at a server that a trainer uses, and the epochs that ended meanwhile."""
     import quarry
 
-    with Training(path) as training, quarry.open(training.address) as db:
+    with Training(path) as training, quarry.open(training.address, memory="512MiB") as db:
         writer.db = db
         first, before, start = len(training.seconds), training.written(), time.perf_counter()
         for _ in range(commits):
