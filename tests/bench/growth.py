@@ -15,7 +15,7 @@
   parts        seconds and bytes of renewing a partitioning that edges came to, by the lists that changed and by sorting all edges,
                beside building it
 
-usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--only-prices] [--keep FOLDER]
+usage: growth.py [--nodes N] [--commits N] [--edges N] [--new-nodes N] [--turns N] [--only-prices] [--keep FOLDER]
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
             runs = int(db.sql("SELECT count(*) FROM runs").fetchone()[0])
             if runs in told["epoch_by_runs"]:
                 break  # they were merged
-            told["epoch_by_runs"][runs] = in_turns(db, still)
+            told["epoch_by_runs"][runs] = in_turns(db, still, arguments.turns)
         told["alone"] = alone(db, writer, folder, data_files(path))
     stream = beside(path, writer, arguments.commits)
     edges = arguments.commits * arguments.edges
@@ -389,6 +389,7 @@ def main() -> int:
     parser.add_argument("--commits", type=int, default=24, help="beside a trainer")
     parser.add_argument("--edges", type=int, default=5000, help="of a commit")
     parser.add_argument("--new-nodes", type=int, default=100, help="of a commit")
+    parser.add_argument("--turns", type=int, default=3, help="epochs by number of runs, each of both graphs")
     parser.add_argument("--only-prices", action="store_true", help="what is predicted beside what is measured, and nothing else")
     parser.add_argument("--keep", type=Path, help="a folder that stays, with the database")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)

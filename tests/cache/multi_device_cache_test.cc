@@ -213,7 +213,7 @@ TEST(MultiDeviceCacheTest, IsFirstInFirstOutForAnyNumberOfBuffersUnderEverySched
 TEST(MultiDeviceCacheTest, NeedsEachOfItsEvents) {
   for (uint64_t event = 1; event <= 6; ++event) {
     uint64_t wrong = 0;
-    for (uint64_t seed = 1; seed <= 100; ++seed) {
+    for (uint64_t seed = 1; seed <= 100 && wrong == 0; ++seed) {
       std::mt19937_64 random(seed);
       FakeDevice device({.seed = seed, .forgets_event = event});
       MultiDeviceCacheOptions options = RandomOptions(random, device);
@@ -236,7 +236,7 @@ TEST(MultiDeviceCacheTest, NeedsEachOfItsEvents) {
 TEST(MultiDeviceCacheTest, EveryCallOfTheDeviceThatFailsIsToldAndNothingIsLost) {
   for (const bool fails_on : {false, true}) {
     uint64_t failures = 0;
-    for (uint64_t k = 1;; ++k) {
+    for (uint64_t k = 1;; k += testing_util::OneIn()) {
       SCOPED_TRACE(k);
       std::mt19937_64 random(7);
       FakeDevice device({.seed = k, .fail_at = k, .fails_on = fails_on});
@@ -266,7 +266,7 @@ TEST(MultiDeviceCacheTest, EveryCallOfTheDeviceThatFailsIsToldAndNothingIsLost) 
       if (status.ok() && device.calls() < k) break;
       failures += status.ok() ? 0 : 1;
     }
-    EXPECT_GT(failures, 50u);
+    EXPECT_GT(failures, 50 / testing_util::OneIn());
   }
 }
 

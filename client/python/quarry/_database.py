@@ -288,6 +288,7 @@ class Database:
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self._pid = os.getpid()
         self._is_open = True
+        self._relations: list[str] | None = None
         if _is_path(address):
             _open_here[os.path.realpath(address)] = self
 
@@ -721,9 +722,15 @@ class Database:
             raise NotFound(f"there is no type of nodes {name!r}; there are: {', '.join(types) or 'none'}")
         return types[name]
 
+    def _relation_names(self) -> list[str]:
+        """By number. They are asked for once: an import gives a database all that it will ever have."""
+        if self._relations is None:
+            self._relations = [name for _, name in self.sql("SELECT id, name FROM relations ORDER BY id")]
+        return self._relations
+
     def _typed(self, edges: Any, type_: str | Sequence[str] | None, topology: str, grown: Sequence[NodeType] = ()) -> tuple[Any, int]:
         """Edges of a relation, with ids of the database, and its number. `grown`: types as they will be."""
-        names = [name for _, name in self.sql("SELECT id, name FROM relations ORDER BY id")]
+        names = self._relation_names()
         if type_ is None:
             if len(names) > 1:
                 raise UsageError(f"edges of which relation? Its type is one of {', '.join(map(str, names))}")
