@@ -134,13 +134,13 @@ class Training:
 
     def __enter__(self) -> Training:
         socket = Path(self.address.removeprefix("unix:"))
-        self.server = subprocess.Popen([QUARRY, "serve", self.path, "--socket", socket, "--memory", "4GiB"], stdout=subprocess.DEVNULL)
+        self.server = subprocess.Popen([QUARRY, "serve", self.path, "--socket", socket, "--memory", "5GiB"], stdout=subprocess.DEVNULL)
         while not socket.exists():
             if self.server.poll() is not None:
                 raise RuntimeError(f"the server ended with {self.server.returncode}")
             time.sleep(0.05)
         words = ["train", self.address, "--newest", "--epochs", 100_000, "--fanout", ",".join(map(str, FANOUTS)), "--batch-size", BATCH, "--hidden", 32]
-        self.trainer = subprocess.Popen([QUARRY, *map(str, words), "--memory", "1GiB", "--json"], stdout=subprocess.PIPE, text=True)
+        self.trainer = subprocess.Popen([QUARRY, *map(str, words), "--memory", "1536MiB", "--json"], stdout=subprocess.PIPE, text=True)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -179,7 +179,7 @@ def beside(path: Path, writer: Writer, commits: int) -> dict:
     """So many commits at a server that a trainer uses, and the epochs that ended meanwhile."""
     import quarry
 
-    with Training(path) as training, quarry.open(training.address, memory="512MiB") as db:
+    with Training(path) as training, quarry.open(training.address, memory="1GiB") as db:
         writer.db = db
         first, before, start = len(training.seconds), training.written(), time.perf_counter()
         for _ in range(commits):
@@ -199,7 +199,7 @@ def training_epochs(path: Path, count: int = 3) -> float:
         return statistics.median(training.seconds[first:])
 
 
-def alone(db, writer: Writer, folder: Path, files: list[Path], commits: int = 5) -> dict:
+def alone(db, writer: Writer, path: Path, folder: Path, commits: int = 5) -> dict:
     """Commits with nothing beside them, and what the disk takes to read and sync as many bytes."""
     read, before, seconds = moved("read"), written(), []
     for _ in range(commits):
@@ -207,7 +207,7 @@ def alone(db, writer: Writer, folder: Path, files: list[Path], commits: int = 5)
         writer.commit()
         seconds.append(time.perf_counter() - start)
     read_bytes, written_bytes = (moved("read") - read) / commits, (written() - before) / commits
-    limit = read_bytes / read_rate(files) + 1 / disk_commits(folder, int(written_bytes))
+    limit = read_bytes / read_rate(data_files(path)) + 1 / disk_commits(folder, int(written_bytes))
     commit = statistics.median(seconds)
     return {
         "commit_seconds": commit,
@@ -251,7 +251,7 @@ def measure(path: Path, folder: Path, arguments: argparse.Namespace) -> dict:
             if runs in told["epoch_by_runs"]:
                 break  # they were merged
             told["epoch_by_runs"][runs] = in_turns(db, still, arguments.turns)
-        told["alone"] = alone(db, writer, folder, data_files(path))
+        told["alone"] = alone(db, writer, path, folder)
     stream = beside(path, writer, arguments.commits)
     edges = arguments.commits * arguments.edges
     each = stream["bytes"] // arguments.commits
