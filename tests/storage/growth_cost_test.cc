@@ -16,6 +16,7 @@
 #include "quarry/import/graph_change.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
+#include "storage/any_device.h"
 #include "storage/small_store.h"
 #include "support/status_matchers.h"
 
@@ -23,18 +24,11 @@ namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_util::kAnyDevice;
 using testing_util::ScratchFolder;
 using testing_util::TinyGraph;
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-const DeviceRecord kAnyDevice = {.random_reads_per_second = 78e3,
-                                 .sequential_bytes_per_second = 3.2e9,
-                                 .write_bytes_per_second = 2e9,
-                                 .gather_bytes_per_second = 12e9,
-                                 .core = {.checksum_bytes_per_second = 6e9,
-                                          .copy_bytes_per_second = 4e9,
-                                          .decode_bytes_per_second = 0.5e9,
-                                          .request_seconds = 4e-6}};
 
 // One copy of an edge, and the commits that it came and went by; 0: the import.
 struct Copy {

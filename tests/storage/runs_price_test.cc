@@ -6,18 +6,12 @@
 #include <vector>
 
 #include "quarry/base/random.h"
+#include "storage/any_device.h"
 
 namespace quarry {
 namespace {
 
-const DeviceRecord kDisk = {.random_reads_per_second = 78e3,
-                            .sequential_bytes_per_second = 3.2e9,
-                            .write_bytes_per_second = 2e9,
-                            .gather_bytes_per_second = 12e9,
-                            .core = {.checksum_bytes_per_second = 6e9,
-                                     .copy_bytes_per_second = 4e9,
-                                     .decode_bytes_per_second = 0.5e9,
-                                     .request_seconds = 4e-6}};
+using testing_util::kAnyDevice;
 
 // A graph whose edits came in so many runs of one size, of 12 bytes an edit.
 TopologyRecord Graph(uint64_t nodes, uint64_t edges, uint64_t added, uint64_t removed, size_t runs) {
@@ -35,20 +29,20 @@ TopologyRecord Graph(uint64_t nodes, uint64_t edges, uint64_t added, uint64_t re
   return graph;
 }
 
-double SlowdownOf(const TopologyRecord& graph) { return PriceRuns(graph, kDisk).slowdown(); }
+double SlowdownOf(const TopologyRecord& graph) { return PriceRuns(graph, kAnyDevice).slowdown(); }
 
 TEST(RunsPriceTest, AGraphInOneFileCostsNothingAndIsNotFolded) {
   TopologyRecord graph = Graph(1000, 50'000, 0, 0, 0);
   EXPECT_EQ(SlowdownOf(graph), 1);
-  EXPECT_EQ(PriceRuns(graph, kDisk).read_amplification, 1);
-  EXPECT_FALSE(PaysToFold(graph, kDisk, 1.0001));
+  EXPECT_EQ(PriceRuns(graph, kAnyDevice).read_amplification, 1);
+  EXPECT_FALSE(PaysToFold(graph, kAnyDevice, 1.0001));
   graph.added_nodes = 400;  // empty lists cost nobody anything
-  EXPECT_FALSE(PaysToFold(graph, kDisk, 1.0001));
+  EXPECT_FALSE(PaysToFold(graph, kAnyDevice, 1.0001));
 }
 
 // 2 runs of 500,000 added edges over a million nodes and ten million edges, by hand.
 TEST(RunsPriceTest, ThePriceIsWhatItsPartsComeTo) {
-  const RunsPrice price = PriceRuns(Graph(1'000'000, 10'000'000, 1'000'000, 0, 2), kDisk);
+  const RunsPrice price = PriceRuns(Graph(1'000'000, 10'000'000, 1'000'000, 0, 2), kAnyDevice);
   const double byte = 1 / 3.2e9 + 1 / 6e9;
   const double open = 12e6 * byte + 16 / 78e3 + 1e6 * 25e-9 + 1e6 * 35e-9;
   EXPECT_NEAR(price.open_seconds, open, 1e-9);
@@ -77,15 +71,15 @@ TEST(RunsPriceTest, MoreOfItIsNeverCheaper) {
     const uint64_t added = 8 + rng.Below(edges), removed = rng.Below(edges / 2);
     const size_t runs = 1 + rng.Below(4);
     TopologyRecord graph = Graph(nodes, edges, added, removed, runs);
-    const RunsPrice price = PriceRuns(graph, kDisk);
+    const RunsPrice price = PriceRuns(graph, kAnyDevice);
     EXPECT_GT(price.slowdown(), 1);
     TopologyRecord more = graph;  // as many again, with edges as they were
     more.runs.insert(more.runs.end(), graph.runs.begin(), graph.runs.end());
     EXPECT_GT(SlowdownOf(more), price.slowdown());
-    EXPECT_GT(PriceRuns(Graph(nodes, edges, added, removed, 2 * runs), kDisk).open_seconds,
+    EXPECT_GT(PriceRuns(Graph(nodes, edges, added, removed, 2 * runs), kAnyDevice).open_seconds,
               0.999 * price.open_seconds);
     graph.has_csr = true;
-    EXPECT_GT(PriceRuns(graph, kDisk).open_seconds, price.open_seconds);
+    EXPECT_GT(PriceRuns(graph, kAnyDevice).open_seconds, price.open_seconds);
   }
 }
 
@@ -99,7 +93,7 @@ TEST(RunsPriceTest, TheDefaultBoundLiesWhereEditsAreAShareOfTheGraph) {
                              Shape{30'000'000, 900'000'000}, Shape{50'000'000, 60'000'000}}) {
     SCOPED_TRACE(testing::Message() << shape.edges << " edges");
     const auto pays = [&](uint64_t edits) {
-      return PaysToFold(Graph(shape.nodes, shape.edges, edits, 0, 3), kDisk, kSlowdownMax);
+      return PaysToFold(Graph(shape.nodes, shape.edges, edits, 0, 3), kAnyDevice, kSlowdownMax);
     };
     EXPECT_FALSE(pays(shape.edges / 1000));
     EXPECT_TRUE(pays(4 * shape.edges));
@@ -118,11 +112,11 @@ TEST(RunsPriceTest, TheDefaultBoundLiesWhereEditsAreAShareOfTheGraph) {
 // A slow disk hides the search behind its reads; the same edits are dear where reading is fast.
 TEST(RunsPriceTest, TheDeviceDecidesWhatASearchIsWorth) {
   const TopologyRecord graph = Graph(1'000'000, 10'000'000, 600'000, 200'000, 4);
-  DeviceRecord slow = kDisk, fast = kDisk;
+  DeviceRecord slow = kAnyDevice, fast = kAnyDevice;
   slow.sequential_bytes_per_second = 2e8;
   fast.sequential_bytes_per_second = 2e10;
-  EXPECT_LT(PriceRuns(graph, slow).disk_slowdown, PriceRuns(graph, kDisk).disk_slowdown);
-  EXPECT_GT(PriceRuns(graph, fast).disk_slowdown, PriceRuns(graph, kDisk).disk_slowdown);
+  EXPECT_LT(PriceRuns(graph, slow).disk_slowdown, PriceRuns(graph, kAnyDevice).disk_slowdown);
+  EXPECT_GT(PriceRuns(graph, fast).disk_slowdown, PriceRuns(graph, kAnyDevice).disk_slowdown);
   EXPECT_FALSE(PaysToFold(Graph(40, 100, 1, 0, 1), slow, kSlowdownMax)) << "an edge is not worth a file";
 }
 
