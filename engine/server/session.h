@@ -123,10 +123,11 @@ class Session : public std::enable_shared_from_this<Session> {
     if (found == pending_.end()) return;  // answered meanwhile
     auto result = std::make_shared<Result<T>>(CancelledStatus());
     workers.Submit(id_, [self = shared_from_this(), cancelled = found->second.cancelled, result,
-                         work = std::move(work), then = std::move(then)](unsigned thread) {
+                         work = std::move(work), then = std::move(then)](unsigned thread) mutable {
       if (!*cancelled) {
         *result = CatchExhaustion("a request", [&] { return work(Task{thread, *cancelled}); });
       }
+      work = nullptr;  // what it holds is free before the answer
       self->Post([result, then] { then(std::move(*result)); });
     });
   }

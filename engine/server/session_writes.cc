@@ -22,6 +22,10 @@ Status PieceDoesNotFollow(const wire::Put& put) {
                     put.piece, put.number);
 }
 
+Status HasEnded(const StagedPut& put) {
+  return MakeStatus(Code::kUsage, "put {} has ended: begin at 1", put.number);
+}
+
 }  // namespace
 
 // A write that another connection of the client has under way is waited for; when it comes to nothing there,
@@ -140,13 +144,19 @@ void Session::Writes::PutPiece(uint64_t id, const wire::Put& request) {
   const auto next = NextPiece(request);
   if (!next.ok()) return Reply(id, next.status());
   const auto stage = [this, request, staged = *next]() -> Status {
-    return staged != nullptr ? Stage(request, staged) : PieceDoesNotFollow(request);
+    if (staged == nullptr) return PieceDoesNotFollow(request);
+    const Status done = Stage(request, staged);
+    if (!done.ok()) staged->End(HasEnded(*staged));
+    return done;
   };
   if (request.last) {
     Write(id, request.number, [stage, staged = *next]() -> Result<wire::Response> {
       QUARRY_RETURN_IF_ERROR(stage());
       MutexLock lock(staged->mutex);
-      return CommitOf(*staged->put);
+      // Its memory and its turn are free when the answer comes: what the client asks for next may need them.
+      const std::unique_ptr<PiecePut> put = std::move(staged->put);
+      staged->ended = HasEnded(*staged);
+      return CommitOf(*put);
     });
     return DropPut();  // behind the commit, or in the place of one that another connection has made
   }
@@ -169,7 +179,7 @@ void Session::Writes::DropPut() {
   staged_->dropped = true;
   // With the session, whose budget has paid for it.
   core_.writers.Submit(session_id(), [self = session_.shared_from_this(), staged = staged_](unsigned) {
-    staged->End(MakeStatus(Code::kUsage, "put {} has ended: begin at 1", staged->number));
+    staged->End(HasEnded(*staged));
   });
 }
 

@@ -56,11 +56,12 @@ class Compaction {
     geometry.file_rows = geometry.row_count;
     return geometry;
   }
-  // Whole groups, so that what was written can be synced after any of them.
+  // Whole groups, so that what was written can be synced after any of them; no more than the table has.
   uint64_t RowsAtATime() const {
     const FeatureGeometry& geometry = table_->geometry();
-    return std::max(RoundDown(pace_.piece_bytes / geometry.row_bytes, geometry.rows_per_group),
-                    geometry.rows_per_group);
+    const uint64_t rows = std::min(pace_.piece_bytes / geometry.row_bytes,
+                                   RoundUp(geometry.row_count, geometry.rows_per_group));
+    return std::max(RoundDown(rows, geometry.rows_per_group), geometry.rows_per_group);
   }
   Status Settle(const TableRecord& next) const;
   Status CheckSpace() const;

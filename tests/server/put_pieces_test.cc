@@ -99,6 +99,21 @@ TEST_F(PutPiecesTest, AllOfThemAreSeenFromTheLastOneOn) {
   EXPECT_OK(Add(Piece(8, 1, Labels(0, 1, 5)))) << "the next one";
 }
 
+// The right to put large writes is one put's at a time, and its memory the session's.
+TEST_F(PutPiecesTest, WhatAPutHeldIsFreeWhenItsAnswerComes) {
+  WirePeer other(served_.socket());
+  Connect(other, 2);
+  for (uint64_t number = 1; number <= 100; ++number) {
+    for (WirePeer* const peer : {&peer_, &other}) {
+      ASSERT_OK(Add(*peer, Piece(number, 1, Labels(0, 10, 5)))) << "put " << number;
+      ASSERT_OK(Commit(*peer, Last(number, 2)));
+      ASSERT_OK(Add(*peer, Piece(1000 + number, 1, Labels(0, 10, 5))));
+      ASSERT_THAT(Commit(*peer, Piece(1000 + number, 2, Labels(0, 1, 5, "nothing"), true)),
+                  IsStatus(Code::kNotFound));
+    }
+  }
+}
+
 TEST_F(PutPiecesTest, ThePieceThatDoesNotFollowTakesTheOthersWithIt) {
   EXPECT_THAT(Add(Piece(1, 2, Labels(0, 10, 777))), IsStatus(Code::kUsage)) << "without a first";
   EXPECT_THAT(Commit(peer_, Last(2, 9)), IsStatus(Code::kUsage));
