@@ -7,7 +7,9 @@
 #include "layer_bytes.h"
 #include "quarry/base/random.h"
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/io/buffer.h"
+#include "quarry/sampling/all_neighbors.h"
 
 namespace quarry {
 namespace {
@@ -45,8 +47,15 @@ Result<std::unique_ptr<Topology>> NeighborsOf(const LinkData& data, std::vector<
   return Topology::FromMemory(std::move(indptr), neighbors);
 }
 
-BlockBounds BoundNeighborhood(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
+// With the most that is taken of a node in the place of "all neighbors".
+std::vector<uint32_t> FanoutsOf(const LinkTrainOptions& options) {
   std::vector<uint32_t> fanouts = options.encoder_fanouts;
+  std::ranges::replace(fanouts, kAllNeighbors, NeighborSampler::kDegreeMax);
+  return fanouts;
+}
+
+BlockBounds BoundNeighborhood(const LinkTrainOptions& options, const LinkCounts& counts, uint64_t scored) {
+  std::vector<uint32_t> fanouts = FanoutsOf(options);
   if (counts.parts != nullptr) {
     for (uint32_t& fanout : fanouts) fanout *= 2;
   }
@@ -56,11 +65,14 @@ BlockBounds BoundNeighborhood(const LinkTrainOptions& options, const LinkCounts&
 }
 
 // What a batch in flight takes: the block, whose vectors double, its nodes once more, sorted, and the seeds.
-uint64_t NeighborhoodBytes(const BlockBounds& bounds) {
+uint64_t NeighborhoodBytes(const LinkTrainOptions& options, const BlockBounds& bounds) {
+  RoadSpec spec{.fanouts = FanoutsOf(options)};
+  for (uint32_t& fanout : spec.fanouts)
+    fanout = static_cast<uint32_t>(std::min<uint64_t>(fanout, bounds.edges()));
   const uint64_t block_bytes = (bounds.nodes + bounds.hop_nodes.back() + bounds.edges()) * sizeof(uint32_t);
   const uint64_t number_bytes = bounds.nodes * (sizeof(uint32_t) + 2 * sizeof(uint64_t));
   return 2 * block_bytes + number_bytes + bounds.hop_nodes.front() * sizeof(NodeId) +
-         NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges(), true);
+         NeighborSampler::ScratchBytesMax({}, bounds.nodes, bounds.edges(), true, spec);
 }
 
 uint32_t KindsOf(uint64_t relations) { return static_cast<uint32_t>(2 * relations); }
@@ -110,7 +122,8 @@ LinkEncoder::LinkEncoder(const LinkTrainOptions& options, std::unique_ptr<Topolo
     : input_dim_(InputDim(options)),
       learns_inputs_(options.feature_dim == 0),
       spec_(options.encoder),
-      fanouts_(options.encoder_fanouts),
+      fanouts_(FanoutsOf(options)),
+      takes_all_(TakesAll(options.encoder_fanouts)),
       sample_seed_(MixSeed(options.seed, kNeighborStream)),
       topology_(std::move(topology)),
       kinds_(std::move(kinds)),
@@ -139,8 +152,10 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
       layers_options.inputs = {.kind_count = KindsOf(data.relation_count),
                                .kinds = std::make_shared<const std::vector<uint32_t>>(std::move(kinds))};
     }
-    QUARRY_RETURN_IF_ERROR(
-        NeighborSampler::Make({.topology = topology.get()}, {.fanouts = options.encoder_fanouts}).status());
+    RoadSpec spec{.fanouts = options.encoder_fanouts};
+    QUARRY_RETURN_IF_ERROR(CountAllNeighbors(*topology, nullptr, {}, spec));
+    const NeighborSource source{.topology = topology.get(), .takes_all = TakesAll(options.encoder_fanouts)};
+    QUARRY_RETURN_IF_ERROR(NeighborSampler::Make(source, spec).status());
   }
   QUARRY_TRY(std::unique_ptr<GnnLayers> layers, GnnLayers::Make(layers_options));
   return std::unique_ptr<LinkEncoder>(
@@ -150,10 +165,12 @@ Result<std::unique_ptr<LinkEncoder>> LinkEncoder::Make(const LinkData& data, con
 Status LinkEncoder::Sample(uint64_t batch, std::span<const NodeId> seeds,
                            LinkNeighborhood& neighborhood) const {
   if (neighborhood.sampler == nullptr) {
-    const NeighborSource source =
-        topology_ == nullptr
-            ? NeighborSource{.lists = &step_lists_, .sides_apart = true, .direction = Direction::kBoth}
-            : NeighborSource{.topology = topology_.get()};
+    const NeighborSource source = topology_ == nullptr
+                                      ? NeighborSource{.lists = &step_lists_,
+                                                       .sides_apart = true,
+                                                       .takes_all = takes_all_,
+                                                       .direction = Direction::kBoth}
+                                      : NeighborSource{.topology = topology_.get(), .takes_all = takes_all_};
     QUARRY_TRY(neighborhood.sampler,
                NeighborSampler::Make(source, {.fanouts = fanouts_, .edge_ids = kinds_ != nullptr}));
   }
@@ -228,7 +245,7 @@ uint64_t LinkEncoderBytes(const LinkTrainOptions& options, const LinkCounts& cou
   // Edge ids of the blocks, whose vectors double.
   const bool kinded = options.encoder.needs_relations();
   const uint64_t id_bytes = kinded ? 2 * bounds.edges() * sizeof(uint64_t) : 0;
-  const uint64_t bytes = flights * (NeighborhoodBytes(bounds) + id_bytes) +
+  const uint64_t bytes = flights * (NeighborhoodBytes(options, bounds) + id_bytes) +
                          LayerBytes(options, counts, bounds) + scored * options.spec.dim * sizeof(float);
   if (counts.parts != nullptr) {
     const auto layers = static_cast<uint32_t>(options.encoder_fanouts.size());

@@ -93,6 +93,7 @@ class LinkEncoder {
   const bool learns_inputs_;  // else they are features
   const ModelSpec spec_;
   const std::vector<uint32_t> fanouts_;
+  const bool takes_all_;
   const uint64_t sample_seed_;
   const std::unique_ptr<Topology> topology_;                  // of all training edges; null by parts
   const std::shared_ptr<const std::vector<uint32_t>> kinds_;  // of the topology's edges; null: not told apart

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/trainer/link.h"
 #include "quarry/trainer/link_train.h"
@@ -108,6 +109,7 @@ Status CheckLinkTrainOptions(const LinkTrainOptions& options) {
                                static_cast<double>(fanouts.size()),
                                fmt::format("at most {}", NeighborSampler::kHopsMax)));
   for (const uint32_t fanout : fanouts) {
+    if (fanout == kAllNeighbors) continue;
     QUARRY_RETURN_IF_ERROR(between("fanout", fanout, 1, NeighborSampler::kFanoutMax));
   }
   if (!fanouts.empty()) {

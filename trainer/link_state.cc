@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "link_encoder.h"
+#include "quarry/format/fanouts.h"
 #include "state_bytes.h"
 
 namespace quarry {
@@ -40,8 +41,10 @@ std::string EncoderSettings(const LinkTrainOptions& train) {
   if (train.encoder_fanouts.empty()) return "--encoder none";
   // "--encoder" in place of "--model", and the model's own settings.
   const std::string model = ToSettings(train.encoder).substr(std::string_view("--model ").size());
-  return fmt::format("--encoder {} --fanout {} --encoder-lr {}", model, fmt::join(train.encoder_fanouts, ","),
-                     train.encoder_learning_rate);
+  std::string fanouts;
+  for (const uint32_t fanout : train.encoder_fanouts)
+    fanouts += (fanouts.empty() ? "" : ",") + FanoutName(fanout);
+  return fmt::format("--encoder {} --fanout {} --encoder-lr {}", model, fanouts, train.encoder_learning_rate);
 }
 
 uint64_t RowStateBytes(const EmbeddingSpec& spec) {

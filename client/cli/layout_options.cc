@@ -5,6 +5,7 @@
 #include "option_values.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/times.h"
 
@@ -14,6 +15,15 @@ CLI::Validator FanoutRange() {
   static const std::string words =
       fmt::format("a number of neighbors from 1 to {}, one for each hop", NeighborSampler::kFanoutMax);
   return WholeFrom(1, NeighborSampler::kFanoutMax, words.c_str(), "--fanout 10,15,20");
+}
+
+CLI::Validator FanoutRangeOrAll() {
+  return {[](std::string& text) {
+            if (text != "all") return FanoutRange()(text);
+            text = std::to_string(kAllNeighbors);
+            return std::string();
+          },
+          ""};
 }
 
 void LayoutFlags::AddPlanOptions(CLI::App* verb) {

@@ -12,6 +12,8 @@ namespace quarry::cli {
 
 // Neighbors of a hop, in --fanout.
 CLI::Validator FanoutRange();
+// The same, or "all", which becomes kAllNeighbors: to transform with.
+CLI::Validator FanoutRangeOrAll();
 
 // --cache, where it is not given.
 inline constexpr const char* kCacheAuto = "auto";

@@ -110,8 +110,10 @@ class Rollout {
     }
     QUARRY_RETURN_IF_ERROR(NeighborSampler::LoadWeights(store_.backend(), road_, *topology_));
     RoadSpec spec = road_;
+    const bool takes_all = TakesAll(spec);
     QUARRY_RETURN_IF_ERROR(CountAllNeighbors(*topology_, nullptr, {}, spec));
-    const NeighborSource source{.topology = topology_.get(), .direction = spec.direction};
+    const NeighborSource source{
+        .topology = topology_.get(), .takes_all = takes_all, .direction = spec.direction};
     QUARRY_TRY(block_bytes_, database_.budget().Reserve(BlockBytes(source, spec), "a block of all places"));
     QUARRY_TRY(sampler_, NeighborSampler::Make(source, spec));
     return Status::Ok();

@@ -10,6 +10,7 @@
 #include "layout_options.h"
 #include "option_values.h"
 #include "quarry/database.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/objects/place.h"
 #include "quarry/objects/thin_database.h"
 #include "quarry/server/server.h"
@@ -127,6 +128,9 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
   TrainOptions& train = arguments.train;
   RoadSpec& spec = arguments.plan_flags.road;
   if (spec.fanouts.empty()) spec.fanouts = DefaultFanouts(train.layers);
+  if (TakesAll(spec.fanouts)) {
+    return Status(Code::kUsage, "--fanout all is of encoders (--task link): give numbers for nodes");
+  }
   if (spec.fanouts.size() != train.layers) {
     return MakeStatus(Code::kUsage, "--layers {} needs {} fanouts, but --fanout gives {}", train.layers,
                       train.layers, spec.fanouts.size());
@@ -167,10 +171,11 @@ Status TrainNode(const CLI::App& verb, NodeArguments& arguments) {
 void AddEngineOptions(CLI::App* verb, NodeArguments& arguments) {
   LiveRoadOptions& road = arguments.road;
   using Placement = LiveRoadOptions::TopologyPlacement;
-  verb->add_option("--fanout", arguments.plan_flags.road.fanouts,
-                   "neighbors a hop, from the seeds outwards (default 10,15,20; link: 20)")
+  verb->add_option(
+          "--fanout", arguments.plan_flags.road.fanouts,
+          "neighbors a hop, from the seeds outwards (default 10,15,20; link: 20, and all for all of them)")
       ->delimiter(',')
-      ->check(FanoutRange());
+      ->transform(FanoutRangeOrAll());
   arguments.plan_flags.AddRoadOptions(verb);
   verb->add_option("--memory", arguments.memory,
                    "cap on all that the engine holds: 8GiB, 2GB, or 50% of the feature bytes; "

@@ -9,6 +9,7 @@
 #include "print_json.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "train_link.h"
 
 namespace quarry::cli {
@@ -83,7 +84,10 @@ void AddSettings(const LinkTrainOptions& train, Json& json) {
   json["decoder"] = DecoderName(train.spec.decoder);
   json["dim"] = train.spec.dim;
   json["encoder"] = train.encoder_fanouts.empty() ? "none" : quarry::NameOf(train.encoder.model);
-  json["fanout"] = train.encoder_fanouts;
+  json["fanout"] = Json::array();
+  for (const uint32_t fanout : train.encoder_fanouts) {
+    json["fanout"].push_back(fanout == kAllNeighbors ? Json(FanoutName(fanout)) : Json(fanout));
+  }
   json["feature_dim"] = train.feature_dim;
   json["encoder_lr"] = train.encoder_learning_rate;
   json["loss_function"] = LinkLossName(train.spec.loss);

@@ -297,6 +297,7 @@ Result<BatchProbe> LiveRoadImpl::Probe(bool may_load) {
   source_ = {.topology = topology_.get(),
              .types = types_.get(),
              .times = times_.count,
+             .takes_all = takes_all_,
              .direction = options_.spec.direction,
              .backend = &store_.backend(),
              .io_depth = options_.io_depth,

@@ -33,12 +33,12 @@ uint64_t KnownDegreeMax(const Topology& topology, Direction direction, std::atom
   return most;
 }
 
-Status TakeAll(uint64_t degree_max, uint32_t fanout_max, std::string_view what, uint32_t& fanout) {
-  if (degree_max > fanout_max) {
+Status TakeAll(uint64_t degree_max, std::string_view what, uint32_t& fanout) {
+  if (degree_max > NeighborSampler::kDegreeMax) {
     return MakeStatus(Code::kUnsupported,
-                      "all neighbors {}: that is up to {} of a node, and {} are the most that are drawn in a "
+                      "all neighbors {}: that is up to {} of a node, and {} are the most that are taken in a "
                       "hop: give a number",
-                      what, degree_max, fanout_max);
+                      what, degree_max, NeighborSampler::kDegreeMax);
   }
   fanout = static_cast<uint32_t>(degree_max);
   return Status();
@@ -49,7 +49,7 @@ Status CountByType(const TypedLists& types, std::span<const EdgeTypeRecord> edge
   for (size_t i = 0; i < spec.relation_fanouts.size(); ++i) {
     if (spec.relation_fanouts[i] != kAllNeighbors) continue;
     const auto relation = static_cast<uint32_t>(i % relations);
-    QUARRY_RETURN_IF_ERROR(TakeAll(types.DegreeMax(relation), NeighborSampler::kFanoutMax,
+    QUARRY_RETURN_IF_ERROR(TakeAll(types.DegreeMax(relation),
                                    "by edges of type '" + edge_types[relation].name + "'",
                                    spec.relation_fanouts[i]));
   }
@@ -64,8 +64,7 @@ Status CountByType(const TypedLists& types, std::span<const EdgeTypeRecord> edge
         sum += spec.relation_fanouts[hop * relations + relation];
       most = std::max(most, sum);
     }
-    QUARRY_RETURN_IF_ERROR(
-        TakeAll(most, NeighborSampler::kTypedFanoutMax, "by edges of all types", spec.fanouts[hop]));
+    QUARRY_RETURN_IF_ERROR(TakeAll(most, "by edges of all types", spec.fanouts[hop]));
   }
   return Status();
 }
@@ -84,7 +83,7 @@ Status CountAllNeighbors(const Topology& topology, const TypedLists* types,
   const uint64_t most = KnownDegreeMax(topology, spec.direction, known);
   for (uint32_t& fanout : spec.fanouts) {
     if (fanout != kAllNeighbors) continue;
-    QUARRY_RETURN_IF_ERROR(TakeAll(most, NeighborSampler::kFanoutMax, "of nodes", fanout));
+    QUARRY_RETURN_IF_ERROR(TakeAll(most, "of nodes", fanout));
     fanout = std::max(fanout, 1U);
   }
   return Status();

@@ -11,11 +11,11 @@
 
 namespace quarry {
 
-// One thread. Holds the set that large draws are checked against.
+// One thread. Holds the set that large draws are checked against, which grows with them.
 class SubsetDrawer {
  public:
-  // REQUIRES: every later draw takes at most count_max.
-  explicit SubsetDrawer(uint32_t count_max);
+  // What it holds behind draws of so many at most.
+  static uint64_t BytesMax(uint32_t count_max);
 
   // Writes to out[0, count) distinct numbers base + [0, degree): each subset of `count` is equally likely,
   // their order is not random. REQUIRES: count < degree

@@ -39,7 +39,7 @@ struct Drawn {
       neighbors;  // at the positions, where the draw had to read them: `count` of them, or none
   std::vector<uint16_t> relations;  // of the edges at the positions, where fanouts are by type; else none
 
-  // Makes room for so many positions of a tile.
+  // Makes room for so many positions of a tile, which are more than it has where one node's are.
   void Grow(size_t wanted, uint64_t tile_max) {
     if (wanted <= positions.size()) return;
     const size_t doubled = std::max(2 * positions.size(), size_t{kMemoryTilePositions});
@@ -57,7 +57,8 @@ class HopDraw {
   // A block begins.
   virtual void Begin(const DrawSeed& seed) = 0;
   // Draws for the first of `nodes`, as many as it takes at a time, and at least one: appends to `indptr` where the
-  // neighbors of each end, and returns for how many nodes. `hop` counts from 0. REQUIRES: nodes is not empty.
+  // neighbors of each end, and returns for how many nodes. A node whose draws no tile holds has one of its own. `hop` counts
+  // from 0. REQUIRES: nodes is not empty.
   virtual Result<uint32_t> Draw(std::span<const NodeId> nodes, uint32_t hop, uint32_t fanout,
                                 std::vector<uint32_t>& indptr, Drawn& drawn, SamplerStats& stats) = 0;
   virtual uint64_t memory_bytes() const = 0;
@@ -79,6 +80,16 @@ Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max = Nei
 // kUnsupported for draws by type that this source cannot give, kUsage for fanouts that do not fit its types. Nothing of
 // fanouts that are not by type.
 Status CheckTypedFanouts(const NeighborSource& source, const RoadSpec& spec);
+
+// The most that a node draws in a hop, where more than kFanoutMax are those of the node that has most.
+inline uint32_t LargestFanout(const RoadSpec& spec) {
+  const uint32_t largest = spec.fanouts.empty() ? 0 : *std::ranges::max_element(spec.fanouts);
+  return std::min(largest, NeighborSampler::kDegreeMax);
+}
+// A node's draws as they fill a tile: no more than it has neighbors, unless they repeat.
+inline uint64_t DrawsOf(uint64_t degree, uint32_t fanout, bool replace) {
+  return replace && degree > 0 ? fanout : std::min<uint64_t>(degree, fanout);
+}
 
 // The positions of a tile, at most, where `drawn` are drawn and the resolver takes so many.
 uint64_t HopDrawTile(const RoadSpec& spec, uint64_t drawn, uint64_t tile_max);

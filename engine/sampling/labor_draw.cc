@@ -33,7 +33,7 @@ class LaborDraw final : public HopDraw {
         dependency_(spec.batch_dependency),
         tile_max_(std::min(kScannedMax, resolver.tile_positions_max())),
         resolver_(resolver),
-        race_(*std::ranges::max_element(spec.fanouts)) {}
+        race_(std::min(LargestFanout(spec), NeighborSampler::kFanoutMax)) {}
 
   void Begin(const DrawSeed& seed) override { seed_ = seed; }
 
@@ -55,7 +55,7 @@ class LaborDraw final : public HopDraw {
       const size_t before = drawn.count;
       race_.Start(fanout);
       Enter(list, 0, std::span(neighbors_).subspan(begin, list.size()));
-      Take(list, fanout, drawn);
+      Take(list, drawn);
       indptr.push_back(indptr.back() + static_cast<uint32_t>(drawn.count - before));
       begin += list.size();
     }
@@ -107,7 +107,7 @@ class LaborDraw final : public HopDraw {
       QUARRY_RETURN_IF_ERROR(Scan(node, stats));
       Enter(list, begin, std::span(neighbors_).first(scanned_.count));
     }
-    Take(list, fanout, drawn);
+    Take(list, drawn);
     return Status::Ok();
   }
 
@@ -123,9 +123,10 @@ class LaborDraw final : public HopDraw {
       ++place;
     }
   }
-  void Take(const StrungList& list, uint32_t fanout, Drawn& drawn) {
-    drawn.Grow(drawn.count + fanout, tile_max_ + fanout);
-    for (const Race::Runner& runner : race_.Finish()) {
+  void Take(const StrungList& list, Drawn& drawn) {
+    const std::span<const Race::Runner> first = race_.Finish();
+    drawn.Grow(drawn.count + first.size(), tile_max_ + first.size());
+    for (const Race::Runner& runner : first) {
       drawn.positions[drawn.count++] = list.PositionOf(runner.place);
       drawn.neighbors.push_back(runner.neighbor);
     }
@@ -167,15 +168,18 @@ uint64_t HopDrawTile(const RoadSpec& spec, uint64_t drawn, uint64_t tile_max) {
 }
 
 uint64_t HopDrawBytesMax(const RoadSpec& spec, uint64_t tile_positions) {
-  constexpr uint64_t kFanoutMax = NeighborSampler::kFanoutMax;
-  const uint64_t racing = kFanoutMax * (sizeof(Race::Runner) + sizeof(double));
-  if (spec.DrawsPlainly()) return SubsetDrawer(kFanoutMax).memory_bytes();
-  if (spec.sampler != SamplerKind::kLabor) return racing;
+  // Where all neighbors are taken, the runners' vector doubles; by weights, nobody races then.
+  const bool labor = spec.sampler == SamplerKind::kLabor;
+  const uint64_t all = labor ? 2 * uint64_t{LargestFanout(spec)} : 0;
+  const uint64_t most = std::max<uint64_t>(NeighborSampler::kFanoutMax, all);
+  const uint64_t racing = most * (sizeof(Race::Runner) + sizeof(double));
+  if (spec.DrawsPlainly()) return SubsetDrawer::BytesMax(NeighborSampler::kFanoutMax);
+  if (!labor) return racing;
   // Positions to read, their neighbors, ends of lists; a fanout of positions, and what was taken, in a vector that
   // doubles.
   return racing +
          tile_positions * (sizeof(uint64_t) + sizeof(NodeId) + sizeof(uint32_t) + 2 * sizeof(NodeId)) +
-         kFanoutMax * (sizeof(uint64_t) + 2 * sizeof(NodeId));
+         most * (sizeof(uint64_t) + 2 * sizeof(NodeId));
 }
 
 }  // namespace quarry

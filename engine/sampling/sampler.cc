@@ -246,8 +246,8 @@ Status CheckFanouts(std::span<const uint32_t> fanouts, uint32_t fanout_max) {
 Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSource& source,
                                                                const RoadSpec& spec) {
   assert((source.topology != nullptr) != (source.lists != nullptr));
-  QUARRY_RETURN_IF_ERROR(
-      CheckFanouts(spec.fanouts, spec.relation_fanouts.empty() ? kFanoutMax : kTypedFanoutMax));
+  const uint32_t given_max = spec.relation_fanouts.empty() ? kFanoutMax : kTypedFanoutMax;
+  QUARRY_RETURN_IF_ERROR(CheckFanouts(spec.fanouts, source.takes_all ? kDegreeMax : given_max));
   QUARRY_RETURN_IF_ERROR(CheckTypedFanouts(source, spec));
   QUARRY_RETURN_IF_ERROR(CheckDraws(source, spec));
   if (source.lists != nullptr) {
@@ -284,10 +284,10 @@ Result<std::unique_ptr<NeighborSampler>> NeighborSampler::Make(const NeighborSou
 
 uint64_t NeighborSampler::ScratchBytesMax(const NeighborSource& source, uint64_t nodes_max,
                                           uint64_t edges_max, bool in_memory, const RoadSpec& spec) {
-  const uint64_t tile_max = in_memory ? kMemoryTilePositions : kDiskTilePositions;
   // A hop's positions double their vector, which is filled to the last fanout.
   const bool typed = !spec.relation_fanouts.empty();
-  const uint64_t fanout_max = typed ? kTypedFanoutMax : kFanoutMax;
+  const uint64_t fanout_max = std::max(typed ? kTypedFanoutMax : kFanoutMax, LargestFanout(spec));
+  const uint64_t tile_max = in_memory ? std::max(kMemoryTilePositions, fanout_max) : kDiskTilePositions;
   const uint64_t drawn = std::clamp(2 * (edges_max + fanout_max), kMemoryTilePositions, tile_max);
   const uint64_t tile = HopDrawTile(spec, drawn, tile_max);
   return tile * (sizeof(uint64_t) + (typed ? sizeof(uint16_t) : 0)) + (kRenumberMax + 1) * sizeof(NodeId) +

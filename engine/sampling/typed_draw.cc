@@ -17,8 +17,7 @@ class TypedDraw final : public HopDraw {
         indptr_(source.topology->indptr(Adjacency::kCsc).data()),
         fanouts_(spec.relation_fanouts),
         replace_(spec.replace),
-        tile_max_(resolver.tile_positions_max()),
-        drawer_(std::max(1U, *std::ranges::max_element(spec.relation_fanouts))) {}
+        tile_max_(resolver.tile_positions_max()) {}
 
   void Begin(const DrawSeed& seed) override { seed_ = seed.own; }
   Result<uint32_t> Draw(std::span<const NodeId> nodes, uint32_t hop, uint32_t fanout,
@@ -41,13 +40,15 @@ Result<uint32_t> TypedDraw::Draw(std::span<const NodeId> nodes, uint32_t hop, ui
   uint32_t edge_end = indptr.back();
   size_t count = 0;
   uint32_t i = 0;
-  for (; i < nodes.size() && count + fanout <= tile_max_; ++i) {
-    drawn.Grow(count + fanout, tile_max_);
-    drawn.relations.resize(drawn.positions.size());
+  for (; i < nodes.size(); ++i) {
     if (i + kNodesAhead < nodes.size()) __builtin_prefetch(&indptr_[nodes[i + kNodesAhead]]);
     const NodeId node = nodes[i];
     const uint64_t base = indptr_[node];
     const uint64_t degree = indptr_[node + 1] - base;
+    const uint64_t draws = DrawsOf(degree, fanout, replace_);
+    if (count > 0 && count + draws > tile_max_) break;
+    drawn.Grow(count + draws, tile_max_);
+    drawn.relations.resize(drawn.positions.size());
     const NodeTypes::Range& in = types_.nodes().RangeOf(node);
     const std::span<const uint32_t> into = types_.RelationsInto(in.type);
     const size_t before = count;
@@ -101,9 +102,10 @@ Status CheckTypedFanouts(const NeighborSource& source, const RoadSpec& spec) {
   for (size_t hop = 0; hop < spec.fanouts.size(); ++hop) {
     const std::span of_hop = std::span(spec.relation_fanouts).subspan(hop * relations, relations);
     const uint32_t largest = *std::ranges::max_element(of_hop);
-    if (largest > NeighborSampler::kFanoutMax) {
+    const uint32_t most = source.takes_all ? NeighborSampler::kDegreeMax : NeighborSampler::kFanoutMax;
+    if (largest > most) {
       return MakeStatus(Code::kUsage, "fanout {} of hop {} for a type of edges: give 0 to {}", largest,
-                        hop + 1, NeighborSampler::kFanoutMax);
+                        hop + 1, most);
     }
     for (uint32_t type = 0; type < source.types->type_count(); ++type) {
       uint64_t sum = 0;

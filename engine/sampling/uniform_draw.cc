@@ -11,7 +11,6 @@ class UniformDraw final : public HopDraw {
       : lists_(source.lists),
         replace_(spec.replace),
         tile_max_(resolver.tile_positions_max()),
-        drawer_(*std::ranges::max_element(spec.fanouts)),
         list_sides_(SidesOf(source.direction).size()),
         sides_apart_(source.sides_apart) {
     if (lists_ != nullptr) return;
@@ -56,8 +55,6 @@ uint32_t UniformDraw::DrawTile(std::span<const NodeId> nodes, uint32_t fanout, s
   size_t count = 0;
   uint32_t i = 0;
   for (; i < nodes.size(); ++i) {
-    if (count + fanout > tile_max_) break;
-    drawn.Grow(count + fanout, tile_max_);
     if (i + kNodesAhead < nodes.size()) {
       for (int side = 0; side <= kTwoSides; ++side)
         __builtin_prefetch(&indptr_[side][nodes[i + kNodesAhead]]);
@@ -66,6 +63,9 @@ uint32_t UniformDraw::DrawTile(std::span<const NodeId> nodes, uint32_t fanout, s
     const uint64_t first_degree = list[1] - list[0];
     const uint64_t* const second = kTwoSides ? &indptr_[1][nodes[i]] : nullptr;
     const uint64_t degree = kTwoSides ? first_degree + second[1] - second[0] : first_degree;
+    const uint64_t draws = DrawsOf(degree, fanout, replace_);
+    if (count > 0 && count + draws > tile_max_) break;
+    drawn.Grow(count + draws, tile_max_);
     uint64_t* const out = drawn.positions.data() + count;
     Rng rng = RngOfNode(seed_, nodes[i]);
     const uint32_t taken = DrawOfList(rng, kTwoSides ? 0 : list[0], degree, fanout, out);
@@ -86,14 +86,16 @@ uint32_t UniformDraw::DrawTile(std::span<const NodeId> nodes, uint32_t fanout, s
 uint32_t UniformDraw::DrawOfLists(std::span<const NodeId> nodes, uint32_t fanout,
                                   std::vector<uint32_t>& indptr, Drawn& drawn) {
   const bool apart = sides_apart_ && list_sides_ == 2;
-  const size_t most = size_t{fanout} * (apart ? 2 : 1);
   uint32_t edge_end = indptr.back();
   size_t count = 0;
   uint32_t i = 0;
-  for (; i < nodes.size() && (count == 0 || count + most <= tile_max_); ++i) {
-    drawn.Grow(count + most, tile_max_);
+  for (; i < nodes.size(); ++i) {
     const uint64_t first = lists_->Degree(0, nodes[i]);
     const uint64_t second = list_sides_ == 2 ? lists_->Degree(1, nodes[i]) : 0;
+    const uint64_t draws = apart ? DrawsOf(first, fanout, replace_) + DrawsOf(second, fanout, replace_)
+                                 : DrawsOf(first + second, fanout, replace_);
+    if (count > 0 && count + draws > tile_max_) break;
+    drawn.Grow(count + draws, tile_max_);
     uint64_t* const out = drawn.positions.data() + count;
     Rng rng = RngOfNode(seed_, nodes[i]);
     uint32_t taken = DrawOfList(rng, 0, apart ? first : first + second, fanout, out);

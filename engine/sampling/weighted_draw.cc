@@ -15,7 +15,7 @@ class WeightedDraw final : public HopDraw {
       : lists_(source, /*weighted=*/true),
         replace_(spec.replace),
         tile_max_(resolver.tile_positions_max()),
-        race_(*std::ranges::max_element(spec.fanouts)) {}
+        race_(std::min(LargestFanout(spec), NeighborSampler::kFanoutMax)) {}
 
   void Begin(const DrawSeed& seed) override { seed_ = seed.own; }
 
@@ -23,10 +23,12 @@ class WeightedDraw final : public HopDraw {
                         std::vector<uint32_t>& indptr, Drawn& drawn, SamplerStats& /*stats*/) override {
     drawn.count = 0;
     uint32_t i = 0;
-    for (; i < nodes.size() && drawn.count + fanout <= tile_max_; ++i) {
+    for (; i < nodes.size(); ++i) {
       if (i + kNodesAhead < nodes.size()) lists_.Prefetch(nodes[i + kNodesAhead]);
-      drawn.Grow(drawn.count + fanout, tile_max_);
       const StrungList list = lists_.Of(nodes[i]);
+      const uint64_t draws = DrawsOf(list.size(), fanout, replace_);
+      if (drawn.count > 0 && drawn.count + draws > tile_max_) break;
+      drawn.Grow(drawn.count + draws, tile_max_);
       rng_ = RngOfNode(seed_, nodes[i]);
       uint64_t* const out = drawn.positions.data() + drawn.count;
       const uint32_t taken = replace_ ? DrawAgain(list, fanout, out) : DrawDistinct(list, fanout, out);

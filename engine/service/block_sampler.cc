@@ -108,10 +108,12 @@ Result<BlockSampler::Sampled> BlockSampler::Sample(const wire::Sample& request, 
   const TypedLists* const types = typed == nullptr ? nullptr : typed->lists.get();
   std::atomic<uint64_t>& degree_max = open->degrees_max[static_cast<size_t>(request.direction)];
   RoadSpec spec = SpecOf(request);
+  const bool takes_all = TakesAll(spec);
   QUARRY_RETURN_IF_ERROR(
       CountAllNeighbors(*open->topology, types, store_.manifest()->edge_types, spec, &degree_max));
   const NeighborSource source = {.topology = open->topology.get(),
                                  .types = types,
+                                 .takes_all = takes_all,
                                  .direction = request.direction,
                                  .backend = &store_.backend(),
                                  .device = ProfileOf(*store_.manifest())};

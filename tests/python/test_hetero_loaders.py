@@ -210,7 +210,7 @@ class TypedNeighborSamplerTest(TypedSamplesTest):
         with self.assertRaisesRegex(quarry.Unsupported, "times"):
             sampler.sample_from_nodes(NodeSamplerInput(None, nodes, time=nodes, input_type="paper"))
 
-    def test_more_neighbors_than_can_be_drawn_are_refused_by_the_type_of_edges(self):
+    def test_all_neighbors_of_a_hub_are_more_than_can_be_drawn_by_number(self):
         self.db.close()
         data = HeteroData()
         data["hub"].num_nodes, data["leaf"].num_nodes = 2, 1500
@@ -218,10 +218,11 @@ class TypedNeighborSamplerTest(TypedSamplesTest):
         data["hub", "has", "leaf"].edge_index = data["leaf", "of", "hub"].edge_index.flip(0)
         quarry.from_pyg(data, self.folder / "hub.db", progress=False)
         with quarry.open(self.folder / "hub.db", memory="256MiB") as db:
-            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors by edges of type 'of': that is up to 1100 of a node, and 1024"):
-                NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1]), input_type="hub"))
-            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors by edges of type 'of': that is up to 1100 of a node, and 1024"):
-                list(self.Loader(db, [-1], input_nodes=("hub", None)))
+            out = NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([0]), input_type="hub"))
+            self.assertEqual(out.num_sampled_edges["leaf", "of", "hub"], [1100])
+            self.assertEqual(sorted(out.node["leaf"].tolist()), list(range(1100)))
+            batches = list(self.Loader(db, [-1], input_nodes=("hub", None)))
+            self.assertEqual(sum(batch["leaf", "of", "hub"].edge_index.shape[1] for batch in batches), 1500)
             out = NeighborSampler(db, {("hub", "has", "leaf"): [-1], ("leaf", "of", "hub"): [1024]}).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1]), input_type="hub"))
             self.assertEqual(out.num_sampled_edges["leaf", "of", "hub"], [400])
 

@@ -118,11 +118,13 @@ class NeighborSamplerTest(LoadersTest):
         self.assertEqual(set(out.node.tolist()), seen)
         self.assertEqual(sorted(zip(out.node[out.row].tolist(), out.node[out.col].tolist())), sorted(wanted))
 
-    def test_more_neighbors_than_can_be_drawn_are_refused(self):
+    def test_all_neighbors_of_a_hub_are_more_than_can_be_drawn_by_number(self):
         quarry.import_(self.folder / "hub.db", edges=np.stack([np.arange(1100), np.full(1100, 1100)]), progress=False)
         with quarry.open(self.folder / "hub.db", memory="64MiB") as db:
-            with self.assertRaisesRegex(quarry.Unsupported, "all neighbors of nodes: that is up to 1100 of a node, and 1024"):
-                NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([3])))
+            out = NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1100])))
+            self.assertEqual(sorted(out.node.tolist()), list(range(1101)))
+            with self.assertRaisesRegex(quarry.InvalidArgument, "1100"):
+                NeighborSampler(db, [1100]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([3])))
 
     def test_draws_by_weights_are_of_edges_that_have_some(self):
         sources = np.arange(1, 41)

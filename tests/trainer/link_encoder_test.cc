@@ -13,6 +13,7 @@
 
 #include "link_task.h"
 #include "quarry/base/random.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/import/import.h"
 #include "quarry/trainer/link_features.h"
 #include "quarry/trainer/link_train.h"
@@ -156,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Encoders, LinkEncodersTest,
 
 TEST_P(LinkEncodersTest, EncodesAllNodesAsItDoesABatchWithAllNeighbors) {
   const LinkData data = RandomData();
-  const LinkTrainOptions options = Options({1000, 1000});
+  const LinkTrainOptions options = Options({kAllNeighbors, kAllNeighbors});
   const auto encoder = LinkEncoder::Make(data, options).value();
   Rng rng(kEncoderSeed);
   std::vector<float> values(data.node_count * options.spec.dim);
@@ -484,7 +485,7 @@ TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {
     EXPECT_THAT(status, IsStatus(Code::kUsage));
     return std::string(status.message());
   };
-  EXPECT_OK(CheckLinkTrainOptions(EncoderOptions({1024, 1})));
+  EXPECT_OK(CheckLinkTrainOptions(EncoderOptions({1024, 1, kAllNeighbors})));
   EXPECT_THAT(refusal({10, 0}), HasSubstr("fanout is 0"));
   EXPECT_THAT(refusal({1025}), HasSubstr("fanout is 1025"));
   EXPECT_THAT(refusal({1, 1, 1, 1, 1, 1, 1, 1, 1}), HasSubstr("number of fanouts is 9"));
@@ -498,17 +499,19 @@ TEST(LinkEncoder, OptionsOutOfRangeAreNamed) {
 
 TEST_P(LinkEncodersTest, HoldsNoMoreThanWhatIsStated) {
   const LinkData data = RandomData();
-  LinkTrainOptions options = Options({5, 4});
-  options.mode = AsyncMode::kSync;
   const LinkCounts counts{.nodes = data.node_count, .relations = 3, .train_edges = data.train.size()};
-  const auto encoder = LinkEncoder::Make(data, options).value();
-  LinkNeighborhood neighborhood;
-  ASSERT_OK(encoder->Sample(0, AllNodes(data), neighborhood));
-  EXPECT_LE(neighborhood.block.nodes.size(), LinkInputNodes(options, counts, data.node_count));
-  EXPECT_LE(neighborhood.block.memory_bytes() + neighborhood.sampler->scratch_bytes(),
-            LinkEncoderBytes(options, counts, data.node_count));
-  MemoryBudget small(LinkEncoderBytes(options, counts, data.node_count));
-  EXPECT_THAT(TrainLinks(data, options, small), IsStatus(Code::kOutOfBudget));
+  for (const std::vector<uint32_t>& fanouts : {std::vector<uint32_t>{5, 4}, {kAllNeighbors, kAllNeighbors}}) {
+    LinkTrainOptions options = Options(fanouts);
+    options.mode = AsyncMode::kSync;
+    const auto encoder = LinkEncoder::Make(data, options).value();
+    LinkNeighborhood neighborhood;
+    ASSERT_OK(encoder->Sample(0, AllNodes(data), neighborhood));
+    EXPECT_LE(neighborhood.block.nodes.size(), LinkInputNodes(options, counts, data.node_count));
+    EXPECT_LE(neighborhood.block.memory_bytes() + neighborhood.sampler->scratch_bytes(),
+              LinkEncoderBytes(options, counts, data.node_count));
+    MemoryBudget small(LinkEncoderBytes(options, counts, data.node_count));
+    EXPECT_THAT(TrainLinks(data, options, small), IsStatus(Code::kOutOfBudget));
+  }
   EXPECT_EQ(LinkEncoderBytes(EncoderOptions({}), counts, data.node_count), 0u);
 }
 

@@ -105,7 +105,7 @@ struct quarry_live_spec {
 };
 /* Since version 1.10: a block as quarry_sample's, by the spec's topology, direction, fanouts, replace, weighted, edge_ids
  * and relation_fanouts, with which it has `relations`. QUARRY_ALL_NEIGHBORS, of live streams, too: all of a node's, in `fanouts`
- * as many as relation_fanouts come to. QUARRY_UNSUPPORTED where a node has more than can be drawn (1024, by all types 4096),
+ * as many as relation_fanouts come to. QUARRY_UNSUPPORTED where a node has more than 2^20,
  * of other draws, and of what a server of an earlier Quarry does not know. */
 #define QUARRY_ALL_NEIGHBORS 0xffffffffU
 int quarry_sample_by(quarry_store* store, const struct quarry_live_spec* spec, const uint32_t* seeds,

@@ -5,14 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "quarry/format/road_spec.h"
 
 namespace quarry {
 
 // In the place of a fanout: all neighbors of a node, for batches that are sampled as they come. Refused where a node has more
-// than can be drawn (quarry/sampling/all_neighbors.h).
+// than 2^20 (quarry/sampling/all_neighbors.h).
 inline constexpr uint32_t kAllNeighbors = 0xffffffff;
+
+// "10", or "all".
+inline std::string FanoutName(uint32_t fanout) {
+  return fanout == kAllNeighbors ? "all" : std::to_string(fanout);
+}
 
 inline bool TakesAll(std::span<const uint32_t> fanouts) {
   return std::ranges::find(fanouts, kAllNeighbors) != fanouts.end();

@@ -33,7 +33,8 @@ struct LinkTrainOptions {
   LinkSpec spec;
   // An encoder between the vectors and the decoder: layers of this model, spec.dim wide, one for each of these
   // numbers of neighbors, from the scored nodes outwards. Neighbors are the other ends of training edges,
-  // both ways. Empty: the decoder scores the vectors themselves.
+  // both ways; kAllNeighbors takes all of them (by parts, of those that are held, and of each side up to
+  // NeighborSampler::kDegreeMax). Empty: the decoder scores the vectors themselves.
   ModelSpec encoder;
   std::vector<uint32_t> encoder_fanouts;
   float encoder_learning_rate = 0.001F;  // Adam's rate for the encoder's weights

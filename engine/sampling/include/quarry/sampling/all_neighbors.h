@@ -1,7 +1,7 @@
 // All neighbors of a node, in the place of a fanout (kAllNeighbors): one rule for blocks, roads and servers.
 //
-// They are drawn by a number, as many as the node that has most: a draw of no fewer than there are takes them all. So a
-// graph with a node of more neighbors than can be drawn in a hop is refused, and not sampled in part.
+// They are drawn by a number, as many as the node that has most: a draw of no fewer than there are takes them all. A graph
+// with a node of more than a tile of the disk's positions is refused, and not sampled in part.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace quarry {
 // and none where fanouts are not by type). A hop of kAllNeighbors by all types is what those by type come to. `known`: where
 // the most neighbors of a node along the spec's direction are kept for the next call, 0 at first; null: counted each time.
 //
-// kUnsupported names how many a node has, where it is more than are drawn in a hop (1024, by all types together 4096); kUsage
+// kUnsupported names how many a node has, where it is more than kDegreeMax; kUsage
 // of all neighbors with replacement. The topology's indptr is read; any thread.
 Status CountAllNeighbors(const Topology& topology, const TypedLists* types,
                          std::span<const EdgeTypeRecord> edge_types, RoadSpec& spec,

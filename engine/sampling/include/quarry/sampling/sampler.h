@@ -66,6 +66,8 @@ struct NeighborSource {
   // Along kBoth, of lists: each side is drawn from by itself, as many as the fanout of each (Waleffe §5.2), and not of
   // both together.
   bool sides_apart = false;
+  // Fanouts may be as large as "all neighbors" made them (quarry/sampling/all_neighbors.h).
+  bool takes_all = false;
   Direction direction = Direction::kIn;
   // On disk when the indices are not loaded: needs a backend; the caches (by Adjacency) may be null.
   IoBackend* backend = nullptr;
@@ -92,8 +94,10 @@ class NeighborSampler {
   static constexpr uint32_t kHopsMax = 8;
   // Fanouts by type: the most that a node is given in a hop by all types of edges together.
   static constexpr uint32_t kTypedFanoutMax = 4096;
+  // The most neighbors of a node where all are taken: what is read from disk at a time.
+  static constexpr uint32_t kDegreeMax = 1U << 20;
 
-  // Takes fanouts (each 1..kFanoutMax) and everything about draws from the spec. kUsage names a bad fanout, or options
+  // Takes fanouts (each 1..kFanoutMax, kDegreeMax where the source takes all) and everything about draws from the spec. kUsage names a bad fanout, or options
   // that contradict each other; kInvalidArgument when the direction needs a side that the topology lacks;
   // kUnsupported when it, or the lists, have no edge ids, or lists are to be drawn from other than uniformly.
   // REQUIRES: of a spec that is weighted, LoadWeights.
