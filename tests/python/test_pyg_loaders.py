@@ -123,7 +123,7 @@ class NeighborSamplerTest(LoadersTest):
         with quarry.open(self.folder / "hub.db", memory="64MiB") as db:
             out = NeighborSampler(db, [-1]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([1100])))
             self.assertEqual(sorted(out.node.tolist()), list(range(1101)))
-            with self.assertRaisesRegex(quarry.InvalidArgument, "1100"):
+            with self.assertRaisesRegex(quarry.UsageError, "from 1 to 1024, or -1"):
                 NeighborSampler(db, [1100]).sample_from_nodes(NodeSamplerInput(None, torch.tensor([3])))
 
     def test_draws_by_weights_are_of_edges_that_have_some(self):
