@@ -44,7 +44,7 @@ class TypedParent {
     Orders told = orders();
     told.round = number;
     const bool at_point = number % 2 == 0;
-    bool copies = rng_.Below(3) == 0;
+    const bool copies = rng_.Below(3) == 0;
     if (at_point) {
       // One of those at which the fewest died: how often a child comes by some of them is up to the machine.
       size_t point = kKillPointCount;
@@ -54,8 +54,8 @@ class TypedParent {
       }
       told.work = TypedWorkOf(kKillPoints[point]);
       told.kill_point = static_cast<int64_t>(point);
-      copies = (told.work & kCopy) != 0;
-      told.passages = copies ? 1 : 1 + rng_.Below(3);
+      told.passages = (told.work & kCopy) != 0 ? 1 : 1 + rng_.Below(3);
+      if (copies) told.work |= kCopy;
     } else {
       told.work = kTypes | (rng_.Below(2) == 0 ? kCompact : kTypes) | (copies ? kCopy : kTypes);
       told.operation = rng_.Below(2) == 0 ? 1 + rng_.Below(80) : 0;
