@@ -23,7 +23,7 @@ uint64_t BulkBytes(const wire::Bulk& bulk) {
 }  // namespace
 
 // A connection, its cursors by their ids, and what they hold. Made by a thread that reads; once it is opened,
-// touched by the session's tasks for SQL alone, of which one runs at a time.
+// touched by the session's tasks for SQL alone, of which one runs at a time, and while there is none by what closes it (Close).
 struct Session::Sql::Hold {
   struct Cursor {
     MemoryBudget::Reservation text;

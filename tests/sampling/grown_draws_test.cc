@@ -48,15 +48,15 @@ constexpr uint32_t kAllRelations = ~0U;
 
 std::map<ListOf, List> ListsIn(const GrowingGraph& graph, Direction direction) {
   std::map<ListOf, List> lists;
+  const auto add = [&](uint64_t node, uint64_t neighbor, uint32_t relation, float weight) {
+    const uint32_t of = graph.shape().typed ? relation : kAllRelations;
+    lists[{static_cast<NodeId>(node), of}].push_back(
+        {.relation = relation, .neighbor = static_cast<NodeId>(neighbor), .weight = weight});
+  };
   for (const auto& [ends, weights] : graph.edges()) {
     for (const float weight : weights) {
-      const auto add = [&](uint64_t node, uint64_t neighbor) {
-        const uint32_t relation = graph.shape().typed ? ends.relation : kAllRelations;
-        lists[{static_cast<NodeId>(node), relation}].push_back(
-            {.relation = ends.relation, .neighbor = static_cast<NodeId>(neighbor), .weight = weight});
-      };
-      if (direction != Direction::kOut) add(ends.to, ends.from);
-      if (direction != Direction::kIn) add(ends.from, ends.to);
+      if (direction != Direction::kOut) add(ends.to, ends.from, ends.relation, weight);
+      if (direction != Direction::kIn) add(ends.from, ends.to, ends.relation, weight);
     }
   }
   return lists;
