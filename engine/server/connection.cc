@@ -108,12 +108,16 @@ void Connection::OnReadable() {
 }
 
 void Connection::TakeFrames() {
-  while (!unread_.empty() && !deaf_ && open() && !Congested()) {
+  while (!unread_.empty() && !deaf_ && open() && !Congested() && pauses_ == 0) {
     Result<std::optional<wire::Frame>> frame = decoder_.Next(unread_);
     if (!frame.ok()) return Fault(frame.status());
     if (frame->has_value()) handlers_.frame(**frame);
   }
   if (unread_.empty()) WaitReadable();
+}
+
+void Connection::Resume() {
+  if (--pauses_ == 0 && open()) TakeFrames();
 }
 
 void Connection::Send(Outgoing frame) {

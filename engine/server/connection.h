@@ -56,6 +56,9 @@ class Connection {
   // Longer messages are allowed from the next frame on.
   void HandshakeDone(uint32_t message_bytes_max) { decoder_.HandshakeDone(message_bytes_max); }
   void Send(Outgoing frame);  // dropped once closed
+  // No frame is taken until Resume has been called as often.
+  void Pause() { ++pauses_; }
+  void Resume();
   void CloseWhenSent();
   void Close();
   bool open() const { return socket_.is_open(); }
@@ -81,6 +84,7 @@ class Connection {
   std::span<const std::byte> unread_;  // the part of received_ that no frame has taken yet
   bool waiting_readable_ = false;
   bool deaf_ = false;  // reads no more
+  unsigned pauses_ = 0;
 
   std::deque<Outgoing> queue_;
   uint64_t queued_bytes_ = 0;

@@ -128,22 +128,29 @@ class Session : public std::enable_shared_from_this<Session> {
         *result = CatchExhaustion("a request", [&] { return work(Task{thread, *cancelled}); });
       }
       work = nullptr;  // what it holds is free before the answer
-      self->Post([result, then] { then(std::move(*result)); });
+      self->Post([result = std::move(result), then = std::move(then)] { then(std::move(*result)); });
     });
   }
   // `handler`, called on the strand.
   template <typename T>
   std::function<void(Result<T>)> OnStrand(std::function<void(const Result<T>&)> handler) {
     return [self = shared_from_this(), handler = std::move(handler)](const Result<T>& result) {
-      self->Post([handler, result] { handler(result); });
+      self->Post([handler = handler, result = Result<T>(result)] { handler(result); });
     };
   }
-  // Has the strand call `handler`. Where memory runs out in it, the session ends: what it was at is half
-  // done.
+  // Has the strand call `handler`. It is the strand's alone then, whatever the thread that calls this is at: what the handler
+  // holds is free before the session sees its client's next request, which may need it. Where memory runs out in it, the
+  // session ends: what it was at is half done.
   template <typename Handler>
-  void Post(const Handler& handler) {
-    Insist(
-        [&] { boost::asio::post(strand_, [self = shared_from_this(), handler] { self->Handle(handler); }); });
+  void Post(Handler handler) {
+    std::shared_ptr<Handler> held;
+    Insist([&] {
+      if (held == nullptr) held = std::make_shared<Handler>(std::move(handler));
+      boost::asio::post(strand_, [self = shared_from_this(), held] {
+        const Handler own = std::move(*held);
+        self->Handle(own);
+      });
+    });
   }
   template <typename Handler>
   void Handle(const Handler& handler) {

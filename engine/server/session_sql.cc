@@ -23,7 +23,7 @@ uint64_t BulkBytes(const wire::Bulk& bulk) {
 }  // namespace
 
 // A connection, its cursors by their ids, and what they hold. Made by a thread that reads; once it is opened,
-// touched by the session's tasks for SQL alone, of which one runs at a time.
+// touched by the session's tasks for SQL alone, of which one runs at a time, and while there is none by what closes it (Close).
 struct Session::Sql::Hold {
   struct Cursor {
     MemoryBudget::Reservation text;
@@ -44,6 +44,7 @@ struct Session::Sql::Hold {
 template <typename T>
 void Session::Sql::WorkSql(uint64_t id, const std::shared_ptr<Hold>& hold, std::function<Result<T>()> work,
                            std::function<void(Result<T>)> then) {
+  if (Find(id) == nullptr) return;
   const auto begun = std::make_shared<std::atomic<bool>>(false);
   const auto patience = std::make_shared<decltype(session_.deadline_)>(session_.strand_);
   patience->expires_after(
@@ -66,7 +67,9 @@ void Session::Sql::WorkSql(uint64_t id, const std::shared_ptr<Hold>& hold, std::
     hold->cancelled = nullptr;
     return result;
   };
-  Work<T>(core_.sql_workers, id, watched, [patience, then = std::move(then)](Result<T> result) {
+  ++at_work_;
+  Work<T>(core_.sql_workers, id, watched, [this, patience, then = std::move(then)](Result<T> result) {
+    --at_work_;
     patience->cancel();
     then(std::move(result));
   });
@@ -120,14 +123,27 @@ void Session::Sql::On(uint64_t id, const wire::CloseSql& request) {
   if (!hold.ok()) return Reply(id, hold.status());
   std::erase_if(cursors_, [&](const auto& cursor) { return cursor.second == *hold; });
   connections_.erase(request.connection);
-  Close({std::move(hold).value()});
+  Close([hold = std::move(hold).value()]() mutable { hold.reset(); });
   Reply(id, wire::Done{});
 }
 
-// Closing is work, too: behind what runs for the session.
-void Session::Sql::Close(std::vector<std::shared_ptr<Hold>> holds) {
-  if (holds.empty()) return;
-  core_.sql_workers.Submit(session_id(), [holds = std::move(holds)](unsigned) mutable { holds.clear(); });
+// Closing is work, too. A client does not wait for it, but its next request may need the memory: while no statement of the
+// session's is under way, that request is seen once the closing is done. Behind a statement, which may take an hour, nothing
+// waits for it.
+void Session::Sql::Close(std::function<void()> close) {
+  const bool waits = at_work_ == 0;
+  if (waits) session_.connection_.Pause();
+  if (!waits) ++at_work_;
+  (waits ? core_.readers : core_.sql_workers)
+      .Submit(session_id(),
+              [self = session_.shared_from_this(), this, waits, close = std::move(close)](unsigned) mutable {
+                close();
+                close = nullptr;
+                self->Post([this, waits] {
+                  if (waits) return session_.connection_.Resume();
+                  --at_work_;
+                });
+              });
 }
 
 void Session::Sql::End() {
@@ -136,7 +152,8 @@ void Session::Sql::End() {
   connections_.clear();
   cursors_.clear();
   core_.sql_workers.Forget(session_id());
-  Close(std::move(holds));
+  if (holds.empty()) return;
+  core_.sql_workers.Submit(session_id(), [holds = std::move(holds)](unsigned) mutable { holds.clear(); });
 }
 
 void Session::Sql::On(uint64_t id, const wire::Query& request) {
@@ -211,8 +228,7 @@ void Session::Sql::On(uint64_t id, const wire::CloseQuery& request) {
   if (found == cursors_.end()) {
     return Reply(id, MakeStatus(Code::kUsage, "this session has no cursor {}", request.cursor));
   }
-  core_.sql_workers.Submit(session_id(), [hold = std::move(found->second), cursor = request.cursor](
-                                             unsigned) { hold->cursors.erase(cursor); });
+  Close([hold = std::move(found->second), cursor = request.cursor] { hold->cursors.erase(cursor); });
   cursors_.erase(found);
   Reply(id, wire::Done{});
 }

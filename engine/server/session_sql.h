@@ -30,9 +30,10 @@ class Session::Sql final : Part {
   // On workers, one at a time for each hold.
   Result<wire::Statement> DoQuery(Hold& hold, uint64_t id, const wire::Query& request);
   Result<wire::Response> DoFetch(Hold& hold, const wire::Fetch& request);
-  void Close(std::vector<std::shared_ptr<Hold>> holds);
+  void Close(std::function<void()> close);
 
-  uint64_t made_ = 0;  // connections and cursors
+  uint64_t made_ = 0;     // connections and cursors
+  uint64_t at_work_ = 0;  // statements, and closings behind them, that the workers have not come back with
   std::map<uint64_t, std::shared_ptr<Hold>> connections_;
   std::map<uint64_t, std::shared_ptr<Hold>> cursors_;  // the connection of each
 };

@@ -99,6 +99,8 @@ void Session::Upkeep::On(uint64_t id, const wire::Maintain& request) {
   const auto run = [this, id, task = WithThreads(request.task), turn](const Task& work) -> Result<Report> {
     const ScopedSpan span("maintain");
     const MaintenanceTurn::Hold hold = std::exchange(*turn, nullptr);
+    // What streams held that the client closed before it asked for this is the task's.
+    core_.hub->WaitClosed(budget());
     return core_.maintenance.Run(task, budget(), ProgressOf(id, work.cancelled));
   };
   Workers& workers = !IsShort(request.task)    ? core_.maintainers

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -134,6 +135,13 @@ Status MakePlace(const std::string& path, const sockaddr_un& address) {
   return unlink(path.c_str()) == 0 ? Status::Ok() : ErrnoStatus(errno, "remove the stale socket", path);
 }
 
+// A socket is made under another name, and gets its own once it listens: who sees it there can connect. As long as the path
+// is, since a socket's has few bytes.
+std::string Unfinished(std::string path) {
+  path.back() = path.back() == '~' ? '-' : '~';
+  return path;
+}
+
 }  // namespace
 
 Result<int> ListenAt(const std::string& path, bool others, const std::string& database) {
@@ -141,17 +149,22 @@ Result<int> ListenAt(const std::string& path, bool others, const std::string& da
   QUARRY_TRY(const File folder, OpenFolder(FolderOf(path), others));
   QUARRY_RETURN_IF_ERROR(LockFolder(folder, database));
   QUARRY_RETURN_IF_ERROR(MakePlace(path, address));
+  const std::string unfinished = Unfinished(path);
+  QUARRY_TRY(const sockaddr_un at_first, AddressOf(unfinished));
+  QUARRY_RETURN_IF_ERROR(MakePlace(unfinished, at_first));
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener < 0) return ErrnoStatus(errno, "open a socket for", path);
   const mode_t mode = others ? 0666 : 0600;
   // The mode first of the socket itself, so that there is no instant at which it is another.
   if (fchmod(listener, mode) == 0 &&
-      bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      chmod(path.c_str(), mode) == 0 && listen(listener, kBacklog) == 0) {
+      bind(listener, reinterpret_cast<const sockaddr*>(&at_first), sizeof(at_first)) == 0 &&
+      chmod(unfinished.c_str(), mode) == 0 && listen(listener, kBacklog) == 0 &&
+      rename(unfinished.c_str(), path.c_str()) == 0) {
     return listener;
   }
   const Status status = ErrnoStatus(errno, "listen at", path);
   close(listener);
+  unlink(unfinished.c_str());  // it is this one's: its place was free, and the folder is locked
   return status;
 }
 

@@ -70,6 +70,15 @@ class StreamHubImpl final : public StreamHub {
     return Status::Ok();
   }
 
+  void WaitClosed(const MemoryBudget& budget) override {
+    std::vector<GroupPtr> closing;
+    {
+      MutexLock lock(mutex_);
+      closing = ClosingOn(budget);
+    }
+    for (const GroupPtr& group : closing) group->WaitGone();
+  }
+
   void CloseSession(SessionId session) override {
     for (const auto& [stream, group] : TakeSession(session)) {
       group->Lose(stream, MakeStatus(Code::kCancelled, "the session of stream {} has ended", stream));

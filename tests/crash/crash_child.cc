@@ -52,6 +52,12 @@ class Child {
     }
     store_ = Check(Store::Open(backend_, orders_.database()));
     std::vector<std::thread> threads;
+    if ((orders_.work & kTypes) != 0) {
+      const uint64_t there = Check(testing_util::GrowingGraph::CommitsIn(*store_));
+      while (types_.commits() < there) types_.Take(types_.Next());
+      Tell({.kind = Message::kEdged, .number = there});
+      threads.emplace_back([this] { ChangeTypes(); });
+    }
     if ((orders_.work & kPut) != 0) {
       const std::vector<Bytes> rows = Check(ReadFeatures(*store_, Check(store_->TakeSnapshot())));
       for (uint64_t writer = 0; writer < kWriters; ++writer) {
@@ -116,13 +122,17 @@ class Child {
     std::shared_ptr<const Snapshot> held;
     for (;;) {
       held = rng.Below(3) == 0 ? Check(store_->TakeSnapshot()) : nullptr;
-      if ((orders_.work & kEdges) != 0 && rng.Below(3) == 0) {
+      if ((orders_.work & (kEdges | kTypes)) != 0 && rng.Below(3) == 0) {
         // Beside a commit that merges runs it is refused: another time, then.
         const Status compacted = CompactTopology(*store_, budget, "graph", false, {}).status();
         if (compacted.code() != Code::kBusy) Check(compacted);
         continue;
       }
-      const char* const table = rng.Below(4) == 0 ? "label" : "feature";
+      const bool types = (orders_.work & kTypes) != 0;
+      const char* const table = rng.Below(4) == 0   ? "label"
+                                : !types            ? "feature"
+                                : rng.Below(2) == 0 ? "paper.feature"
+                                                    : "author.feature";
       const CompactionReport report = Check(CompactTable(*store_, budget, table, false, {}, kPace));
       Tell({.kind = Message::kCompacted, .number = report.generation});
       usleep(static_cast<useconds_t>(rng.Below(3'000)));
@@ -136,6 +146,18 @@ class Child {
         const std::lock_guard<std::mutex> alone(edges_);
         CommitNextEdges();
       }
+      usleep(static_cast<useconds_t>(rng.Below(3'000)));
+    }
+  }
+
+  void ChangeTypes() {
+    Rng rng = RngOf(kWriters + 5);
+    MemoryBudget budget(kGiB);
+    for (;;) {
+      const testing_util::GrowingGraph::Commit next = types_.Next();
+      Check(types_.CommitTo(*store_, budget, next));
+      types_.Take(next);
+      Tell({.kind = Message::kEdged, .number = types_.commits()});
       usleep(static_cast<useconds_t>(rng.Below(3'000)));
     }
   }
@@ -235,6 +257,7 @@ class Child {
   std::mutex pieces_;  // of a large write
   std::mutex edges_;   // whoever holds it commits edges
   uint64_t edge_commits_ = 0;
+  testing_util::GrowingGraph types_ = TypesOf(orders_.seed);
 };
 
 }  // namespace

@@ -17,17 +17,13 @@
 //   QUARRY_TEST_SEED=7 crash_test    another sequence
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
+#include "crash/child_process.h"
 #include "crash/crash_oracle.h"
 #include "crash/crash_work.h"
 #include "embedding/trained_tables.h"
@@ -42,13 +38,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing_util::ScratchFolder;
 using testing_util::TrainedTables;
-
-constexpr double kPatienceSeconds = 5;  // for a child to come by its kill point
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-}
 
 // How a child is to die.
 struct Round {
@@ -144,49 +133,6 @@ class Planner {
   std::optional<Round> planned_;
 };
 
-// A child, until it is dead.
-class ChildProcess {
- public:
-  explicit ChildProcess(Orders orders) {
-    EXPECT_EQ(pipe(pipe_.data()), 0);
-    orders.tell = pipe_[1];
-    setenv(kOrdersVariable, orders.ToText().c_str(), 1);
-    process_ = fork();
-    if (process_ == 0) {
-      close(pipe_[0]);
-      execl("/proc/self/exe", "crash_test", nullptr);
-      _exit(127);
-    }
-    unsetenv(kOrdersVariable);
-    close(pipe_[1]);
-  }
-  ~ChildProcess() { close(pipe_[0]); }
-  ChildProcess(const ChildProcess&) = delete;
-  ChildProcess& operator=(const ChildProcess&) = delete;
-
-  // Its next message before `deadline`, in seconds of the clock; nothing when it has not come. `dead` when
-  // none will.
-  std::optional<Message> Hear(double deadline, bool& dead) const {
-    pollfd heard{.fd = pipe_[0], .events = POLLIN, .revents = 0};
-    const double seconds = std::max(0.0, deadline - MonotonicSeconds());
-    if (poll(&heard, 1, static_cast<int>(seconds * 1000 + 0.999)) <= 0) return {};
-    Message message;
-    dead = read(pipe_[0], &message, sizeof(message)) != sizeof(message);
-    return dead ? std::nullopt : std::optional(message);
-  }
-  void Kill() const {
-    kill(process_, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(waitpid(process_, &status, 0), process_);
-    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        << "the child ended by itself: " << status;
-  }
-
- private:
-  std::array<int, 2> pipe_{};
-  pid_t process_ = -1;
-};
-
 class Parent {
  public:
   Parent(const std::string& folder, uint64_t seed)
@@ -213,10 +159,8 @@ class Parent {
                               .passages = round.passages,
                               .operation = round.operation,
                               .folder = folder_});
-    const bool suicide = Listen(child, round);
-    child.Kill();
-    bool dead = false;
-    while (!dead) Take(child.Hear(MonotonicSeconds() + kPatienceSeconds, dead));
+    const bool suicide = child.ListenAndKill(round.point.has_value(), round.operation != 0, rng_,
+                                             [&](const Message& message) { Take(message); });
     if (round.point && suicide) ++deaths_[*round.point];
     if (testing::Test::HasFailure()) return;
     if (round.work == kImport) {
@@ -251,43 +195,21 @@ class Parent {
     std::ofstream(folder_ + "/db/training/999999999.qts") << "never named";
   }
 
-  // Hears the child until its time has come; true when it died by itself.
-  bool Listen(const ChildProcess& child, const Round& round) {
-    const double start = MonotonicSeconds();
-    bool dead = false;
-    if (round.point) {
-      while (!dead && MonotonicSeconds() < start + kPatienceSeconds) {
-        Take(child.Hear(start + kPatienceSeconds, dead));
-      }
-      return dead;
+  void Take(const Message& message) {
+    if (message.kind == Message::kBatch) {
+      ASSERT_GE(message.number, acknowledged_[message.writer]) << "a child found less than was acknowledged";
+      acknowledged_[message.writer] = message.number;
+    } else if (message.kind == Message::kEdged) {
+      ASSERT_GE(message.number, edged_) << "a child found fewer commits of edges than were acknowledged";
+      edged_ = message.number;
+    } else if (message.kind == Message::kTrained) {
+      ASSERT_GE(static_cast<int64_t>(message.number), trained_) << "a child found an older checkpoint";
+      trained_ = static_cast<int64_t>(message.number);
     }
-    // Most die soon after their first message, however slow the machine is; some earlier, some a good deal
-    // later.
-    const uint64_t kind = rng_.Below(8);
-    const double wait = 1e-6 * static_cast<double>(rng_.Below(kind == 0 ? 300'000 : 40'000));
-    if (kind != 1) Take(child.Hear(start + kPatienceSeconds, dead));
-    const double end = MonotonicSeconds() + (round.operation == 0 ? wait : 0.1);
-    while (!dead && MonotonicSeconds() < end) Take(child.Hear(end, dead));
-    return dead;
-  }
-
-  void Take(const std::optional<Message>& message) {
-    if (!message) return;
-    if (message->kind == Message::kBatch) {
-      ASSERT_GE(message->number, acknowledged_[message->writer])
-          << "a child found less than was acknowledged";
-      acknowledged_[message->writer] = message->number;
-    } else if (message->kind == Message::kEdged) {
-      ASSERT_GE(message->number, edged_) << "a child found fewer commits of edges than were acknowledged";
-      edged_ = message->number;
-    } else if (message->kind == Message::kTrained) {
-      ASSERT_GE(static_cast<int64_t>(message->number), trained_) << "a child found an older checkpoint";
-      trained_ = static_cast<int64_t>(message->number);
-    }
-    partitioned_ |= message->kind == Message::kPartitioned;
-    imported_ |= message->kind == Message::kImported;
-    if (message->kind == Message::kCopied) copied_ = message->number;
-    ++done_[message->kind];
+    partitioned_ |= message.kind == Message::kPartitioned;
+    imported_ |= message.kind == Message::kImported;
+    if (message.kind == Message::kCopied) copied_ = message.number;
+    ++done_[message.kind];
   }
 
   void CheckDatabase() {

@@ -17,6 +17,7 @@
 #include "quarry/layout/layout.h"
 #include "quarry/partition/stored_partitioning.h"
 #include "quarry/storage/store.h"
+#include "support/growing_graph.h"
 
 namespace quarry::crash {
 
@@ -37,7 +38,8 @@ enum Work : uint32_t {
   kBuild = 8,
   kCopy = 16,
   kEdges = 32,
-  kImport = 64
+  kImport = 64,
+  kTypes = 128  // the graph has types (TypesOf); of the others, kCompact and kCopy alone may be with it
 };
 
 // What the child is told, in its environment: it is a process of its own, because RocksDB's threads do not
@@ -111,6 +113,11 @@ struct FoundEdges {
   uint64_t commits = 0;
 };
 Result<FoundEdges> ReadEdges(Store& store);
+
+// The graph with types that kTypes commits to.
+inline testing_util::GrowingGraph TypesOf(uint64_t seed) {
+  return testing_util::GrowingGraph(seed, {.named = true, .csr = true});
+}
 
 // Which writer wrote a row, and in which of its batches; {0, 0} of a row that nobody wrote.
 std::pair<uint64_t, uint64_t> AuthorOf(const Bytes& row, const Bytes& unwritten);

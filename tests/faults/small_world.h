@@ -30,6 +30,19 @@
 
 namespace quarry::testing_util {
 
+// Files and folders of a database but for the catalog's own, with # for the digits.
+inline std::multiset<std::string> NamesIn(const std::string& path) {
+  std::multiset<std::string> names;
+  for (std::filesystem::recursive_directory_iterator entry(path), end; entry != end; ++entry) {
+    std::string name = entry->path().lexically_relative(path);
+    if (name == "catalog") entry.disable_recursion_pending();  // RocksDB removes files when it likes
+    std::ranges::replace_if(
+        name, [](char c) { return c >= '0' && c <= '9'; }, '#');
+    names.insert(std::move(name));
+  }
+  return names;
+}
+
 class SmallWorld final : public FaultScenario {
  public:
   struct Spec {
@@ -75,7 +88,7 @@ class SmallWorld final : public FaultScenario {
     names_.clear();
     if (!testing::Test::HasFailure()) Check(true);
     Close();
-    names_ = Names();
+    names_ = NamesIn(path_);
     FaultMatrix(backend_, "/quarry-storage-").Run(*this);  // as ScratchFolders are called
   }
 
@@ -109,7 +122,7 @@ class SmallWorld final : public FaultScenario {
     EXPECT_EQ(budget_.used_bytes(), 0u);
     if (done && !names_.empty()) {
       Expect(store_->PrepareToWrite());  // removes what interrupted works left
-      std::multiset<std::string> names = Names();
+      std::multiset<std::string> names = NamesIn(path_);
       if (names_.contains(spec_.may_be_missing) && !names.contains(spec_.may_be_missing)) {
         names.insert(spec_.may_be_missing);
       }
@@ -198,18 +211,6 @@ class SmallWorld final : public FaultScenario {
     IoBuffer pages = IoBuffer::Allocate((*layout)->directory().regions_bytes).value();
     Expect((*layout)->ReadPages(backend_, 0, pages.span()));
     return {pages.span().begin(), pages.span().end()};
-  }
-  // Files and folders of the database but for the catalog's own, with # for the digits.
-  std::multiset<std::string> Names() const {
-    std::multiset<std::string> names;
-    for (std::filesystem::recursive_directory_iterator entry(path_), end; entry != end; ++entry) {
-      std::string name = entry->path().lexically_relative(path_);
-      if (name == "catalog") entry.disable_recursion_pending();  // RocksDB removes files when it likes
-      std::ranges::replace_if(
-          name, [](char c) { return c >= '0' && c <= '9'; }, '#');
-      names.insert(std::move(name));
-    }
-    return names;
   }
   static void Expect(const Status& status) { EXPECT_OK(status); }
 

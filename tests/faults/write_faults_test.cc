@@ -12,12 +12,14 @@
 #include "quarry/import/graph_change.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
+#include "support/growing_graph.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_util::GrowingGraph;
 using testing_util::SmallWorld;
 
 // A third of the rows at a time, synced after each of these.
@@ -124,6 +126,82 @@ TEST(WriteFaultsTest, AGraphCommit) {
       },
       .named = true,
   });
+  world.Run();
+}
+
+// A graph with types, and two commits to it.
+class GrowingWorld final : public testing_util::FaultScenario {
+ public:
+  GrowingWorld() {
+    setenv("QUARRY_LOG", "error", 0);  // what is removed is not worth a line each time
+    EXPECT_OK(graph_.Import(backend_, prepared_));
+  }
+  void Run() {
+    Fresh();
+    EXPECT_OK(Open());
+    EXPECT_OK(Work());
+    Close();
+    names_ = testing_util::NamesIn(path_);
+    testing_util::FaultMatrix(backend_, "/quarry-storage-").Run(*this);  // as ScratchFolders are called
+  }
+
+  void Fresh() override {
+    fs::remove_all(path_);
+    fs::copy(prepared_, path_, fs::copy_options::recursive);
+    graph_ = first_;
+  }
+  Status Open() override {
+    QUARRY_TRY(store_, Store::Open(backend_, path_));
+    return Status::Ok();
+  }
+  void Close() override { store_.reset(); }
+  Status Work() override {
+    while (graph_.commits() < 2) {
+      const GrowingGraph::Commit next = graph_.Next();
+      EXPECT_FALSE(next.nodes.empty()) << "they tell whether a commit that failed is there";
+      Status status = graph_.CommitTo(*store_, budget_, next);
+      if (status.code() == Code::kBusy && store_->manifest()->node_count > graph_.node_count()) {
+        status = Status::Ok();  // by a commit that failed, and happened
+      }
+      tried_ = !status.ok();
+      QUARRY_RETURN_IF_ERROR(status);
+      graph_.Take(next);
+    }
+    return Status::Ok();
+  }
+  void Check(bool done) override {
+    if (store_ == nullptr) {
+      ASSERT_OK(Open());
+    }
+    EXPECT_EQ(testing_util::FaultsIn(*store_), "");
+    ASSERT_OK_AND_ASSIGN(const uint64_t found, GrowingGraph::CommitsIn(*store_));
+    if (std::exchange(tried_, false) && found > graph_.commits()) graph_.Take(graph_.Next());
+    EXPECT_EQ(found, graph_.commits());
+    graph_.ExpectIn(*store_);
+    EXPECT_EQ(budget_.used_bytes(), 0u);
+    if (!done) return;
+    EXPECT_OK(store_->PrepareToWrite());  // removes what interrupted commits left
+    EXPECT_EQ(testing_util::NamesIn(path_), names_) << "something is left over, or missing";
+  }
+  // Most reads of the catalog are of opening, the same for all works.
+  bool Skips(const CatalogFaultPlan& fault) override { return fault.kind == CatalogFault::kRead; }
+
+ private:
+  const testing_util::ScratchFolder folder_{testing_util::Medium::kMemory};
+  const std::string prepared_ = folder_.path() + "/prepared", path_ = folder_.path() + "/db";
+  testing_util::UnsyncedBackend unsynced_;
+  FaultBackend backend_{unsynced_};
+  MemoryBudget budget_{48 * kMiB};
+  const GrowingGraph first_{3, {.weighted = true, .named = true, .papers = 20}};
+  GrowingGraph graph_ = first_;
+  bool tried_ = false;  // the commit after those of the graph: may be there
+  std::unique_ptr<Store> store_;
+  std::multiset<std::string> names_;
+};
+
+// Nodes of a type with names, rows and labels, edges of relations with weights, and what goes; the second one finds a run.
+TEST(WriteFaultsTest, CommitsToAGraphWithTypes) {
+  GrowingWorld world;
   world.Run();
 }
 

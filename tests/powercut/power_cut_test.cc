@@ -124,6 +124,8 @@ constexpr Mutation kMutations[] = {
     {"TopologiesOfCompactions", "a graph that grows", Ends<".qtp">, None},
     {"FoldersOfTopologies", "a graph that grows", None, Ends<"/topology">},
     {"LogsOfCatalogsOfGraphs", "a graph that grows", Ends<".log">, None},
+    {"RunsOfEdgesOfTypes", "a graph with types that grows", Ends<".qtr">, None},
+    {"LogsOfCatalogsOfTypes", "a graph with types that grows", Ends<".log">, None},
     {"PageFiles", "training", Ends<".qet">, None},
     {"PageMaps", "training", Ends<".qem">, None},
     {"TrainingStates", "training", Ends<".qts">, None},

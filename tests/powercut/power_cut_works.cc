@@ -2,6 +2,7 @@
 #include <mutex>
 #include <thread>
 
+#include "client/growing_served.h"
 #include "compaction_pace.h"
 #include "powercut/power_cut_world.h"
 #include "quarry/base/progress.h"
@@ -23,6 +24,8 @@ using crash::Bytes;
 using crash::EdgeBatch;
 using crash::kWriters;
 using crash::WriterBatch;
+using testing_util::CompactAll;
+using testing_util::GrowingGraph;
 
 // Rows of a table of 125 kB, synced after every third piece.
 constexpr CompactionPace kPace{
@@ -217,6 +220,38 @@ Status Growth(World& world) {
         CompactTopology(world.store(), world.budget(), "graph", /*dry_run=*/false, {}).status());
   }
   return Status::Ok();
+}
+
+// The same of a graph with types, half of it by a server's client.
+Status GrowthOfTypes(World& world) {
+  QUARRY_TRY(std::unique_ptr<Store> store, Store::Open(world.backend(), world.path(kTypes)));
+  for (int commit = 0; commit < 7; ++commit) {
+    QUARRY_RETURN_IF_ERROR(
+        world.ChangeTypesBy([&](const GrowingGraph& graph, const GrowingGraph::Commit& next) {
+          return graph.CommitTo(*store, world.budget(), next);
+        }));
+    if (commit == 2 || commit == 4) QUARRY_RETURN_IF_ERROR(CompactAll(*store, world.budget()));
+    if (commit != 3) continue;
+    store.reset();
+    QUARRY_TRY(store, Store::Open(world.backend(), world.path(kTypes)));
+  }
+  const std::string socket = world.folder() + "/run/types";
+  QUARRY_TRY(const std::unique_ptr<Server> server,
+             Server::Start(*store, world.budget(), {.socket_path = socket}));
+  const auto work = [&]() -> Status {
+    QUARRY_TRY(const std::unique_ptr<client::Store> served,
+               client::Open("unix:" + socket, {.memory_bytes = 256 * kMiB}));
+    for (int commit = 0; commit < 5; ++commit) {
+      QUARRY_RETURN_IF_ERROR(
+          world.ChangeTypesBy([&](const GrowingGraph& graph, const GrowingGraph::Commit& next) {
+            return testing_util::CommitServed(*served, graph, next);
+          }));
+    }
+    return Status::Ok();
+  };
+  const Status done = work();
+  const Status stopped = server->Stop();
+  return done.ok() ? stopped : done;
 }
 
 wire::PutRows RowsToPut(std::string_view table, const std::vector<uint64_t>& ids, const Bytes& rows) {
@@ -450,6 +485,7 @@ std::vector<Work> AllWorks() {
           {"training", Training},
           {"training in a folder that nobody synced", TrainingInAFolderThatNobodySynced},
           {"a graph that grows", Growth},
+          {"a graph with types that grows", GrowthOfTypes, {kTypes}},
           {"layouts", Layouts},
           {"partitions", Partitions},
           {"rebuilds", Rebuilds},

@@ -95,6 +95,7 @@ Status PrepareWorld(const std::string& folder, uint64_t seed) {
     QUARRY_RETURN_IF_ERROR(MakeSmall(backend, folder + std::string(name)));
   }
   QUARRY_RETURN_IF_ERROR(Damage(backend, folder + std::string(kDamaged)));
+  QUARRY_RETURN_IF_ERROR(crash::TypesOf(seed).Import(backend, folder + std::string(kTypes)));
   fs::remove(folder + std::string(kBroken) + "/catalog/CURRENT");
   return Status::Ok();
 }
@@ -102,7 +103,12 @@ Status PrepareWorld(const std::string& folder, uint64_t seed) {
 Bytes ServedStateOf(uint64_t number) { return crash::TrainingStateOf(99, static_cast<int64_t>(number)); }
 
 World::World(const Work& work, const std::string& prepared, std::string folder, uint64_t seed)
-    : work_(work), folder_(std::move(folder)), live_(folder_ + "/live"), seed_(seed), tables_(seed) {
+    : work_(work),
+      folder_(std::move(folder)),
+      live_(folder_ + "/live"),
+      seed_(seed),
+      tables_(seed),
+      types_(crash::TypesOf(seed)) {
   fs::create_directories(live_);
   for (const std::string_view database : work.databases) {
     fs::copy(prepared + std::string(database), path(database), fs::copy_options::recursive);
@@ -261,6 +267,9 @@ void World::CutAndCheck(uint64_t seed) {
     if (database == kDatabase) {
       ASSERT_NO_FATAL_FAILURE(CheckDatabase(path, promises, seed));
     }
+    if (database == kTypes) {
+      ASSERT_NO_FATAL_FAILURE(CheckTypes(path, promises, seed));
+    }
     if (database == kOther) {
       ASSERT_NO_FATAL_FAILURE(CheckOther(path, promises));
     }
@@ -326,6 +335,24 @@ void World::CheckServed(Store& store, const Promises& promises) {
   ASSERT_OK(state);
   if (promises.saved == 0) return;  // of a world before, perhaps
   ASSERT_TRUE(*state == ServedStateOf(promises.saved) || *state == ServedStateOf(promises.saving));
+}
+
+void World::CheckTypes(const std::string& state, const Promises& promises, uint64_t seed) {
+  ASSERT_OK_AND_ASSIGN(const auto store, Store::Open(plain_, state));
+  ASSERT_THAT(FaultsOf(*store), testing::IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const uint64_t commits, testing_util::GrowingGraph::CommitsIn(*store));
+  ASSERT_GE(commits, promises.types_written) << "a commit to the graph with types is lost";
+  ASSERT_LE(commits, promises.types_begun) << "commits to the graph with types that nobody made";
+  testing_util::GrowingGraph graph = crash::TypesOf(seed_);
+  while (graph.commits() < commits) graph.Take(graph.Next());
+  ASSERT_NO_FATAL_FAILURE(graph.ExpectIn(*store));
+  if (Rng(MixSeed(seed, 4)).Below(2) == 0) return;
+  // It goes on.
+  MemoryBudget budget(kGiB);
+  const testing_util::GrowingGraph::Commit next = graph.Next();
+  ASSERT_OK(graph.CommitTo(*store, budget, next));
+  graph.Take(next);
+  graph.ExpectIn(*store);
 }
 
 void World::CheckImported(const std::string& state, const Promises& promises) {

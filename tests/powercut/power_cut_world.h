@@ -38,6 +38,7 @@ struct Promises {
   std::optional<bool> has_layout = true;         // "default"; unknown while it changes
   std::optional<bool> has_partitioning = false;  // "default", as above
   uint64_t edges_begun = 0, edges_written = 0;   // commits of nodes and edges
+  uint64_t types_begun = 0, types_written = 0;   // commits to the graph with types
   bool imported = false;
   bool restored = false;
   std::optional<uint64_t> copied;  // the timestamp of the copy
@@ -46,9 +47,9 @@ struct Promises {
   bool catalog_repaired = false;   // the one without a catalog
 };
 
-// The databases: the one that most works are done to, and three small ones.
+// The databases: the one that most works are done to, and four small ones.
 inline constexpr std::string_view kDatabase = "/db", kOther = "/other", kDamaged = "/damaged",
-                                  kBroken = "/broken";
+                                  kBroken = "/broken", kTypes = "/types";
 
 // Makes all of them in the folder.
 Status PrepareWorld(const std::string& folder, uint64_t seed);
@@ -129,6 +130,16 @@ class World {
     return Status::Ok();
   }
   Status ChangeGraph();
+  // The same of the graph with types.
+  template <typename Change>
+  Status ChangeTypesBy(const Change& change) {
+    Promise([&](Promises& p) { p.types_begun = types_.commits() + 1; });
+    const testing_util::GrowingGraph::Commit next = types_.Next();
+    QUARRY_RETURN_IF_ERROR(change(types_, next));
+    types_.Take(next);
+    Promise([&](Promises& p) { p.types_written = types_.commits(); });
+    return Status::Ok();
+  }
 
  private:
   uint64_t SomeOperation(uint64_t seed) const;
@@ -136,6 +147,7 @@ class World {
   void PromiseWhatIsThere();
   void CheckDatabase(const std::string& state, const Promises& promises, uint64_t seed);
   void CheckServed(Store& store, const Promises& promises);
+  void CheckTypes(const std::string& state, const Promises& promises, uint64_t seed);
   void CheckImported(const std::string& state, const Promises& promises);
   void CheckCopies(const std::string& state, const Promises& promises);
   void CheckOther(const std::string& state, const Promises& promises);
@@ -152,6 +164,7 @@ class World {
   MemoryBudget budget_{kGiB};
   std::unique_ptr<Store> store_;
   testing_util::TrainedTables tables_;
+  testing_util::GrowingGraph types_;  // what the database with types has
   mutable Mutex mutex_;
   Promises promises_ QUARRY_GUARDED_BY(mutex_);
   std::vector<std::pair<uint64_t, Promises>> history_ QUARRY_GUARDED_BY(mutex_);

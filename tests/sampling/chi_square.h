@@ -28,4 +28,22 @@ double ChiSquareDeviations(const std::map<Outcome, double>& probabilities,
   return (std::cbrt(statistic / freedom) - (1 - spread)) / std::sqrt(spread);
 }
 
+// At most the probability that counts of so many draws are as far from the distribution as these are, by their relative
+// entropy: Agrawal's bound for a multinomial of k outcomes, e^-G (e G / (k - 1))^(k - 1), G = rounds times the entropy
+// ("Finite-sample concentration of the multinomial in relative entropy", 2020, theorem 1.2). It holds for any number of
+// rounds and however rare outcomes are, where chi-square is a limit. An outcome that cannot be makes it 0.
+template <typename Outcome>
+double ChanceOf(const std::map<Outcome, double>& probabilities, const std::map<Outcome, int>& counts,
+                int rounds) {
+  double entropy = 0;  // times rounds
+  for (const auto& [outcome, count] : counts) {
+    const auto found = probabilities.find(outcome);
+    if (found == probabilities.end()) return 0;
+    entropy += count * std::log(count / (found->second * rounds));
+  }
+  const double freedom = static_cast<double>(probabilities.size()) - 1;
+  if (freedom < 1 || entropy <= freedom) return 1;
+  return std::exp(-entropy + freedom * (1 + std::log(entropy / freedom)));
+}
+
 }  // namespace quarry

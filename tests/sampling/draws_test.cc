@@ -12,6 +12,7 @@
 
 #include "sampling/block_oracle.h"
 #include "sampling/chi_square.h"
+#include "sampling/counted_draws.h"
 #include "support/repetitions.h"
 #include "support/status_matchers.h"
 
@@ -20,58 +21,10 @@ namespace {
 
 using testing::HasSubstr;
 
-using Places = std::vector<size_t>;  // what a node drew, ascending
-
 // Enough for each set to come up often.
 const int kDrawRounds = static_cast<int>(std::max<uint64_t>(10'000, testing_util::Repetitions(40'000)));
 constexpr double kDeviationsMax = 5;
 constexpr uint64_t kSeeds[] = {1, 2, 3};
-
-// Every set of `count` places, with the probability that drawing one after another, each with probability proportional
-// to its weight among those that are left, ends with it. Places of weight 0 are not drawn.
-void AddSuccessive(const std::vector<float>& weights, size_t count, Places drawn, double probability,
-                   std::map<Places, double>& out) {
-  double left = 0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (std::ranges::find(drawn, i) == drawn.end()) left += static_cast<double>(weights[i]);
-  }
-  if (drawn.size() == count || left == 0) {
-    std::ranges::sort(drawn);
-    out[drawn] += probability;
-    return;
-  }
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] == 0 || std::ranges::find(drawn, i) != drawn.end()) continue;
-    Places next = drawn;
-    next.push_back(i);
-    AddSuccessive(weights, count, next, probability * static_cast<double>(weights[i]) / left, out);
-  }
-}
-
-std::map<Places, double> Successive(const std::vector<float>& weights, size_t count) {
-  std::map<Places, double> out;
-  AddSuccessive(weights, count, {}, 1, out);
-  return out;
-}
-
-// Independent draws, as a sorted list of places.
-std::map<Places, double> Independent(const std::vector<float>& weights, size_t count) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::map<Places, double> out = {{{}, 1.0}};
-  for (size_t k = 0; k < count; ++k) {
-    std::map<Places, double> longer;
-    for (const auto& [places, probability] : out) {
-      for (size_t i = 0; i < weights.size(); ++i) {
-        if (weights[i] == 0) continue;
-        Places next = places;
-        next.insert(std::ranges::upper_bound(next, i), i);
-        longer[next] += probability * static_cast<double>(weights[i]) / sum;
-      }
-    }
-    out = std::move(longer);
-  }
-  return out;
-}
 
 // Node 0 and its neighbors 1, 2, ...: the first `in` of them have an edge to it, it has one to each from `first_out` on.
 struct Star {

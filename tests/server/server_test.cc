@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 
 #include "format/wire_hostile.h"
@@ -133,16 +134,37 @@ TEST_F(ServerTest, ASecondServerIsRefusedAndAStaleSocketReplaced) {
   EXPECT_EQ(StartAt(served_->socket()).code(), Code::kAlreadyExists);
   EXPECT_OK(WirePeer(served_->socket()).Hello()) << "the first one goes on";
   served_->server.reset();
-  {  // what a killed server leaves: nobody listens
+  // What a killed server leaves, before it listened and after: nobody does.
+  std::string unfinished = served_->socket();
+  unfinished.back() = '~';
+  for (const std::string& path : {served_->socket(), unfinished}) {
     const int dead = socket(AF_UNIX, SOCK_STREAM, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, served_->socket().data(), served_->socket().size());
+    std::memcpy(address.sun_path, path.data(), path.size());
     ASSERT_EQ(bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     close(dead);
   }
   served_->Start();
   EXPECT_OK(WirePeer(served_->socket()).Hello());
+  EXPECT_FALSE(std::filesystem::exists(unfinished));
+}
+
+TEST_F(ServerTest, WhoSeesTheSocketCanConnect) {
+  for (int round = 0; round < 30; ++round) {
+    served_->server.reset();
+    std::atomic<bool> started = false;
+    std::thread client([&] {
+      while (!std::filesystem::exists(served_->socket()) && !started) {
+      }
+      const int fd = testing_util::ConnectTo(served_->socket());
+      EXPECT_GE(fd, 0) << "round " << round << ": " << std::strerror(errno);
+      if (fd >= 0) close(fd);
+    });
+    served_->Start();
+    started = true;
+    client.join();
+  }
 }
 
 // Becomes another user, and ends with what it was told, or 0 when it was heard.

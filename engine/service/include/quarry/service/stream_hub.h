@@ -104,6 +104,8 @@ class StreamHub {
   virtual void Release(SessionId session, uint64_t stream,
                        uint64_t hold) = 0;  // of what is not held: nothing
   virtual Status Close(SessionId session, uint64_t stream) = 0;
+  // Returns once streams that were closed, and were paid from the budget, hold nothing of it any more.
+  virtual void WaitClosed(const MemoryBudget& budget) = 0;
   // The session is gone: its streams are closed, its holds are free, groups go on without it; a shared one
   // keeps its place for a while.
   virtual void CloseSession(SessionId session) = 0;
