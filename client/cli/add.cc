@@ -28,6 +28,7 @@ struct ChangeArguments {
   std::string sort_memory = "256MiB";
   std::string nodes, split, names;  // nodes: a file of features, or their number; or of ids that are removed
   std::string type, node_type;      // of the edges, and of the nodes; empty: not given
+  std::string times, features;      // of the edges, which nobody keeps: refused
   SourceHints hints;
   PutOptions put;
   GraphChangeOptions options;
@@ -59,6 +60,10 @@ Result<ChangeSource> OpenSource(const ChangeArguments& arguments) {
   SourceHints hints = arguments.hints;
   std::error_code error;
   if (arguments.remove) {
+    if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
+      return MakeStatus(Code::kUsage, "--nodes {}: a file with the ids of the nodes that go is wanted",
+                        arguments.nodes);
+    }
     hints.train = arguments.nodes;  // a list of ids, or a mask
   } else if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
     const auto [end, failed] = std::from_chars(arguments.nodes.data(),
@@ -240,7 +245,19 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
         others);
 }
 
+// What temporal graphs and tables over edges are elsewhere. A column by edge id would have to move with every run.
+Status NoColumnOfEdges(std::string_view option, std::string_view what) {
+  return MakeStatus(
+      Code::kUsage,
+      "{}: a database keeps the weights and types of edges, and no {} of them: keep these in an array of "
+      "your own, add the edges without, and put it in the order of edge ids afterwards (docs/python.md, "
+      "`db.edge_ids`); rows of new nodes are what --nodes takes",
+      option, what);
+}
+
 Status CheckArguments(const ChangeArguments& arguments) {
+  if (!arguments.times.empty()) return NoColumnOfEdges("--times", "times");
+  if (!arguments.features.empty()) return NoColumnOfEdges("--features", "features");
   if (arguments.remove && arguments.nodes.empty() && arguments.edges.empty()) {
     return Status(Code::kUsage, "nothing to remove: give --nodes, --edges or both");
   }
@@ -299,6 +316,8 @@ void AddAdd(CLI::App& app, Action& action) {
   verb->add_option("--weights", arguments->weights,
                    "file with a weight for each; default: edge_weights.npy beside it")
       ->type_name("FILE");
+  verb->add_option("--times", arguments->times)->group("");  // in no help: these are refused
+  verb->add_option("--features", arguments->features)->group("");
   verb->add_option("--nodes", arguments->nodes,
                    "file with a row of features for each new node; or how many come, with rows of zeros")
       ->type_name("FILE");
