@@ -45,13 +45,13 @@ Result<wire::MaintenanceTask> Removal(Arguments arguments) {
   return wire::MaintenanceTask(wire::DropTable{std::move(table)});
 }
 
-struct Function {
+struct TableFunction {
   const char* name;
   int arguments;
   Result<wire::MaintenanceTask> (*task)(Arguments arguments);
 };
 
-constexpr Function kFunctions[] = {
+constexpr TableFunction kTableFunctions[] = {
     {"create_table", 2, Creation},
     {"create_table", 3, Creation},
     {"drop_table", 1, Removal},
@@ -59,7 +59,7 @@ constexpr Function kFunctions[] = {
 
 // What a function is and what it works on: SQLite keeps it.
 struct Registered {
-  const Function* function = nullptr;
+  const TableFunction* function = nullptr;
   TableChanges* changes = nullptr;
 };
 
@@ -107,7 +107,7 @@ void Call(sqlite3_context* context, int count, sqlite3_value** values) {
 }  // namespace
 
 Status RegisterTableChanges(TableChanges& changes) {
-  for (const Function& function : kFunctions) {
+  for (const TableFunction& function : kTableFunctions) {
     auto registered = std::make_unique<Registered>(Registered{&function, &changes});
     const auto release = [](void* aux) { delete static_cast<Registered*>(aux); };
     // Also when this fails, SQLite releases what it was given. Views and triggers may not call them.

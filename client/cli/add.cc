@@ -1,4 +1,6 @@
 // quarry add DB --nodes FILE --edges FILE, quarry remove DB --edges FILE: nodes and edges, as one commit.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -49,6 +51,12 @@ struct ChangeTypes {
   uint32_t relation = 0;
   uint32_t node_type = 0;
   std::string node_type_name;  // empty: nodes have no types
+  uint64_t nodes_of_type = 0;  // before the change
+};
+
+struct Changed {
+  GraphChangeReport report;
+  ChangeTypes types;
 };
 
 bool IsNumber(const std::string& text) {
@@ -134,12 +142,22 @@ Result<ChangeTypes> TypesOf(client::Store& store, const ChangeArguments& argumen
   const auto type = std::ranges::find(manifest.node_types, node_type, &NodeTypeRecord::name);
   if (type == manifest.node_types.end()) {
     QUARRY_TRY(const std::string folder, FolderOf(store));
+    if (node_type.empty()) {
+      std::vector<std::string_view> names;
+      for (const NodeTypeRecord& one : manifest.node_types) names.push_back(one.name);
+      return MakeStatus(
+          Code::kUsage,
+          "{}: its nodes have types: say by --node-type of which one they are: {}; ids of nodes "
+          "that go count from 0 in it",
+          folder, fmt::join(names, ", "));
+    }
     return MakeStatus(
         Code::kUsage, "{}: --node-type: {}", folder,
         ThereIsNo("type of nodes", node_type, "ids count from 0 in each of", manifest.node_types));
   }
   types.node_type = static_cast<uint32_t>(type - manifest.node_types.begin());
   types.node_type_name = node_type;
+  types.nodes_of_type = NodeCount(*type);
   return types;
 }
 
@@ -182,7 +200,7 @@ Status FoldBeyond(client::Store& store, const ChangeArguments& arguments, GraphC
   return Status::Ok();
 }
 
-Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
+Result<Changed> ChangeGraph(const ChangeArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.database, arguments.memory));
   QUARRY_TRY(const ChangeSource source, OpenSource(arguments));
   QUARRY_TRY(const ChangeTypes types, TypesOf(*store, arguments));
@@ -205,11 +223,13 @@ Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   };
   Result<GraphChangeReport> done = change();
   bar.Clear();
-  if (done.ok()) QUARRY_RETURN_IF_ERROR(FoldBeyond(*store, arguments, *done));
-  return done;
+  QUARRY_RETURN_IF_ERROR(done.status());
+  QUARRY_RETURN_IF_ERROR(FoldBeyond(*store, arguments, *done));
+  return Changed{*done, types};
 }
 
-void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done, double seconds) {
+void PrintChange(const ChangeArguments& arguments, const Changed& changed, double seconds) {
+  const GraphChangeReport& done = changed.report;
   if (arguments.json) {
     PrintJson({{"path", arguments.database},
                {"topology", arguments.options.topology},
@@ -229,7 +249,14 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
     return;
   }
   if (done.nodes_added > 0) {
-    Print("{} added, {} to {}\n", Counted(done.nodes_added, "node"), done.first_node, done.node_count - 1);
+    Print("{} added, {} to {}", Counted(done.nodes_added, "node"), done.first_node,
+          done.first_node + done.nodes_added - 1);
+    const ChangeTypes& types = changed.types;
+    if (!types.node_type_name.empty()) {
+      Print(": {} {} to {}", types.node_type_name, types.nodes_of_type,
+            types.nodes_of_type + done.nodes_added - 1);
+    }
+    Print("\n");
   } else if (done.nodes_removed > 0) {
     Print("{} removed\n", Counted(done.nodes_removed, "node"));
   } else if (done.added == 0 && done.removed == 0) {
@@ -276,7 +303,7 @@ Status RunChange(ChangeArguments& arguments) {
   QUARRY_TRY(arguments.options.memory_bytes,
              ParseSize("--sort-memory", arguments.sort_memory, MemoryLimitBytes()));
   const double start = MonotonicSeconds();
-  QUARRY_TRY(const GraphChangeReport done, ChangeGraph(arguments));
+  QUARRY_TRY(const Changed done, ChangeGraph(arguments));
   PrintChange(arguments, done, MonotonicSeconds() - start);
   return Status::Ok();
 }

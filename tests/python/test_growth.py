@@ -424,7 +424,7 @@ class TypedCommandTest(TypedTest):
         nodes, rows = sum(COUNTS.values()), ["--nodes", self.folder / "x.npy", "--labels", self.folder / "y.npy", "--split", "train"]
         code, out, error = self.run_quarry("add", self.path, *rows, "--node-type", "author", "--edges", self.folder / "e.npy", "--type", "writes")
         self.assertEqual((code, error), (0, ""))
-        self.assertRegex(out, rf"3 nodes added, {nodes} to {nodes + 2}\n2 edges added")
+        self.assertRegex(out, rf"3 nodes added, {nodes} to {nodes + 2}: author \d+ to \d+\n2 edges added")
         self.assertEqual(self.run_quarry("add", self.path, "--nodes", 2, "--type", "paper")[0], 0)
         self.assertEqual(self.run_quarry("add", self.path, "--nodes", 1, "--node-type", "author")[0], 0)
         for arguments, code, expected in (
