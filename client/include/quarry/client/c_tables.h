@@ -138,7 +138,7 @@ int quarry_put_more(quarry_large_put* put, const struct quarry_put_rows* tables,
 /* More names, edges and removed nodes; what all pieces say alike may be left out. QUARRY_USAGE where the put began without a
  * graph, or with another one. */
 int quarry_change_more(quarry_large_put* put, const struct quarry_graph_change* change);
-/* On disk when it returns; call it once. Of rows alone `changed`, which may be null, has a timestamp and zeros. */
+/* On disk when it returns; call it once. `changed` may be null; where rows alone came, it has a timestamp and zeros. */
 int quarry_commit_put(quarry_large_put* put, struct quarry_graph_changed* changed, size_t changed_bytes);
 void quarry_large_put_free(quarry_large_put* put); /* forgets it, unless it was committed */
 /* One row of a float type, to be put. QUARRY_INVALID_ARGUMENT when `row` has other bytes than such a row. */
