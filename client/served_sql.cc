@@ -142,7 +142,8 @@ class ServedSql final : public SqlRunner {
                                       .timeout_seconds = options.timeout_seconds,
                                       .cancelled = options.cancelled,
                                       .served = true,
-                                      .temp_files = options.temp_files}));
+                                      .temp_files = options.temp_files,
+                                      .maintain = options.maintain}));
     return std::unique_ptr<SqlConnection>(std::make_unique<ServedConnection>(std::move(connection)));
   }
 

@@ -12,6 +12,7 @@
 #include "module.h"
 #include "quarry/base/process.h"
 #include "session.h"
+#include "table_changes.h"
 #include "tables.h"
 #include "temp_files.h"
 
@@ -120,6 +121,8 @@ class ConnectionImpl final : public Connection {
     if (options_.served) sqlite3_set_authorizer(database, &Authorize, nullptr);
     sqlite3_progress_handler(database, kOpsPerLook, &ConnectionImpl::OnProgress, this);
     QUARRY_RETURN_IF_ERROR(RegisterVectorFunctions(database));
+    table_changes_ = {database, &session_, &options_.maintain};
+    QUARRY_RETURN_IF_ERROR(RegisterTableChanges(table_changes_));
     tables_ = MakeTables(session_);
     for (const std::unique_ptr<Table>& table : tables_) {
       QUARRY_RETURN_IF_ERROR(RegisterTable(database, std::string(table->name()), session_, *table));
@@ -176,6 +179,7 @@ class ConnectionImpl final : public Connection {
   const ConnectionOptions options_;
   Session session_;
   std::vector<std::unique_ptr<Table>> tables_;
+  TableChanges table_changes_;
   std::unique_ptr<TempFiles> temp_files_;  // null: SQLite's own
   DatabaseHandle database_;                // dies before what it calls
   int running_ = 0;                        // statements between their first row and their last

@@ -49,6 +49,12 @@ class Session {
   // next cursor that is opened, or transaction that writes, while no cursor is open.
   Status Commit();
   void BeginWrites() { LeaveOldSnapshot(); }
+  // Tables are about to be made or removed: who keeps a snapshot keeps its tables, and does not see new ones. Statements
+  // behind this one have another.
+  void BeginUpkeep() {
+    snapshot_is_old_ = true;
+    LeaveOldSnapshot();
+  }
   void BeginCursor();
   void EndCursor() { --cursors_; }
 

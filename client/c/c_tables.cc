@@ -50,6 +50,22 @@ quarry::wire::PutGraph GraphOf(const quarry_graph_change& change) {
   return graph;
 }
 
+void TellChanged(const quarry::wire::GraphChanged& done, quarry_graph_changed* changed, size_t bytes) {
+  if (changed == nullptr) return;
+  const quarry_graph_changed out = {.timestamp = done.timestamp,
+                                    .added = done.added,
+                                    .removed = done.removed,
+                                    .present = done.present,
+                                    .absent = done.absent,
+                                    .first_node = done.first_node,
+                                    .nodes_added = done.nodes_added,
+                                    .node_count = done.node_count,
+                                    .edge_count = done.edge_count,
+                                    .runs = done.runs,
+                                    .nodes_removed = done.nodes_removed};
+  std::memcpy(changed, &out, std::min(bytes, sizeof(out)));
+}
+
 }  // namespace
 
 namespace quarry::client {
@@ -238,22 +254,53 @@ int quarry_change_graph(quarry_store* store, const quarry_graph_change* change, 
     QUARRY_TRY(
         const wire::GraphChanged done,
         store->store->ChangeGraph({.tables = TablesOf({tables, table_count}), .graph = GraphOf(given)}));
-    if (changed == nullptr) return Status();
-    const quarry_graph_changed out = {.timestamp = done.timestamp,
-                                      .added = done.added,
-                                      .removed = done.removed,
-                                      .present = done.present,
-                                      .absent = done.absent,
-                                      .first_node = done.first_node,
-                                      .nodes_added = done.nodes_added,
-                                      .node_count = done.node_count,
-                                      .edge_count = done.edge_count,
-                                      .runs = done.runs,
-                                      .nodes_removed = done.nodes_removed};
-    std::memcpy(changed, &out, std::min(changed_bytes, sizeof(out)));
+    TellChanged(done, changed, changed_bytes);
     return Status();
   });
 }
+
+int quarry_begin_put(quarry_store* store, const quarry_graph_change* graph, quarry_large_put** put) {
+  return Ends([&]() -> Status {
+    std::optional<wire::PutGraph> first;
+    if (graph != nullptr) {
+      QUARRY_TRY(const quarry_graph_change given, Given(graph, "quarry_graph_change"));
+      first = GraphOf(given);
+    }
+    auto out = std::make_unique<quarry_large_put>();
+    if (first) out->graph = first->Nodes();
+    QUARRY_TRY(out->put, store->store->BeginPut(first));
+    *put = out.release();
+    return Status();
+  });
+}
+int quarry_put_more(quarry_large_put* put, const quarry_put_rows* tables, size_t table_count) {
+  return Ends([&] { return put->put->Add(TablesOf({tables, table_count})); });
+}
+int quarry_change_more(quarry_large_put* put, const quarry_graph_change* change) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const quarry_graph_change given, Given(change, "quarry_graph_change"));
+    wire::PutGraph some = GraphOf(given);
+    if (put->graph) {
+      if (given.topology == nullptr) some.topology = put->graph->topology;
+      if (given.node_type == nullptr) some.node_type = put->graph->node_type;
+      if (given.nodes == 0 && given.first_node == 0) {
+        some.nodes = put->graph->nodes;
+        some.first_node = put->graph->first_node;
+      }
+    }
+    return put->put->Change(some);
+  });
+}
+int quarry_commit_put(quarry_large_put* put, quarry_graph_changed* changed, size_t changed_bytes) {
+  return Ends([&]() -> Status {
+    QUARRY_TRY(const uint64_t timestamp, put->put->Commit());
+    wire::GraphChanged done = put->put->changed();
+    done.timestamp = timestamp;
+    TellChanged(done, changed, changed_bytes);
+    return Status();
+  });
+}
+void quarry_large_put_free(quarry_large_put* put) { delete put; }
 int quarry_encode_row(int element_type, const float* values, uint32_t dim, void* row, size_t row_bytes) {
   return Ends([&]() -> Status {
     const auto type = static_cast<quarry::ElementType>(element_type);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct quarry_stream {
 };
 struct quarry_embedding_rows {
   std::unique_ptr<quarry::client::EmbeddingRows> rows;
+};
+struct quarry_large_put {
+  std::optional<quarry::wire::PutGraph> graph;  // what all pieces say of it; none: rows alone come
+  std::unique_ptr<quarry::client::LargePut> put;
 };
 struct quarry_training {
   quarry::client::Training training;

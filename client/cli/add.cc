@@ -1,4 +1,6 @@
 // quarry add DB --nodes FILE --edges FILE, quarry remove DB --edges FILE: nodes and edges, as one commit.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -28,6 +30,7 @@ struct ChangeArguments {
   std::string sort_memory = "256MiB";
   std::string nodes, split, names;  // nodes: a file of features, or their number; or of ids that are removed
   std::string type, node_type;      // of the edges, and of the nodes; empty: not given
+  std::string times, features;      // of the edges, which nobody keeps: refused
   SourceHints hints;
   PutOptions put;
   GraphChangeOptions options;
@@ -48,6 +51,12 @@ struct ChangeTypes {
   uint32_t relation = 0;
   uint32_t node_type = 0;
   std::string node_type_name;  // empty: nodes have no types
+  uint64_t nodes_of_type = 0;  // before the change
+};
+
+struct Changed {
+  GraphChangeReport report;
+  ChangeTypes types;
 };
 
 bool IsNumber(const std::string& text) {
@@ -59,6 +68,10 @@ Result<ChangeSource> OpenSource(const ChangeArguments& arguments) {
   SourceHints hints = arguments.hints;
   std::error_code error;
   if (arguments.remove) {
+    if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
+      return MakeStatus(Code::kUsage, "--nodes {}: a file with the ids of the nodes that go is wanted",
+                        arguments.nodes);
+    }
     hints.train = arguments.nodes;  // a list of ids, or a mask
   } else if (IsNumber(arguments.nodes) && !std::filesystem::exists(arguments.nodes, error)) {
     const auto [end, failed] = std::from_chars(arguments.nodes.data(),
@@ -129,12 +142,22 @@ Result<ChangeTypes> TypesOf(client::Store& store, const ChangeArguments& argumen
   const auto type = std::ranges::find(manifest.node_types, node_type, &NodeTypeRecord::name);
   if (type == manifest.node_types.end()) {
     QUARRY_TRY(const std::string folder, FolderOf(store));
+    if (node_type.empty()) {
+      std::vector<std::string_view> names;
+      for (const NodeTypeRecord& one : manifest.node_types) names.push_back(one.name);
+      return MakeStatus(
+          Code::kUsage,
+          "{}: its nodes have types: say by --node-type of which one they are: {}; ids of nodes "
+          "that go count from 0 in it",
+          folder, fmt::join(names, ", "));
+    }
     return MakeStatus(
         Code::kUsage, "{}: --node-type: {}", folder,
         ThereIsNo("type of nodes", node_type, "ids count from 0 in each of", manifest.node_types));
   }
   types.node_type = static_cast<uint32_t>(type - manifest.node_types.begin());
   types.node_type_name = node_type;
+  types.nodes_of_type = NodeCount(*type);
   return types;
 }
 
@@ -177,7 +200,7 @@ Status FoldBeyond(client::Store& store, const ChangeArguments& arguments, GraphC
   return Status::Ok();
 }
 
-Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
+Result<Changed> ChangeGraph(const ChangeArguments& arguments) {
   QUARRY_TRY(const std::unique_ptr<client::Store> store, OpenStore(arguments.database, arguments.memory));
   QUARRY_TRY(const ChangeSource source, OpenSource(arguments));
   QUARRY_TRY(const ChangeTypes types, TypesOf(*store, arguments));
@@ -200,11 +223,13 @@ Result<GraphChangeReport> ChangeGraph(const ChangeArguments& arguments) {
   };
   Result<GraphChangeReport> done = change();
   bar.Clear();
-  if (done.ok()) QUARRY_RETURN_IF_ERROR(FoldBeyond(*store, arguments, *done));
-  return done;
+  QUARRY_RETURN_IF_ERROR(done.status());
+  QUARRY_RETURN_IF_ERROR(FoldBeyond(*store, arguments, *done));
+  return Changed{*done, types};
 }
 
-void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done, double seconds) {
+void PrintChange(const ChangeArguments& arguments, const Changed& changed, double seconds) {
+  const GraphChangeReport& done = changed.report;
   if (arguments.json) {
     PrintJson({{"path", arguments.database},
                {"topology", arguments.options.topology},
@@ -224,7 +249,14 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
     return;
   }
   if (done.nodes_added > 0) {
-    Print("{} added, {} to {}\n", Counted(done.nodes_added, "node"), done.first_node, done.node_count - 1);
+    Print("{} added, {} to {}", Counted(done.nodes_added, "node"), done.first_node,
+          done.first_node + done.nodes_added - 1);
+    const ChangeTypes& types = changed.types;
+    if (!types.node_type_name.empty()) {
+      Print(": {} {} to {}", types.node_type_name, types.nodes_of_type,
+            types.nodes_of_type + done.nodes_added - 1);
+    }
+    Print("\n");
   } else if (done.nodes_removed > 0) {
     Print("{} removed\n", Counted(done.nodes_removed, "node"));
   } else if (done.added == 0 && done.removed == 0) {
@@ -240,7 +272,19 @@ void PrintChange(const ChangeArguments& arguments, const GraphChangeReport& done
         others);
 }
 
+// What temporal graphs and tables over edges are elsewhere. A column by edge id would have to move with every run.
+Status NoColumnOfEdges(std::string_view option, std::string_view what) {
+  return MakeStatus(
+      Code::kUsage,
+      "{}: a database keeps the weights and types of edges, and no {} of them: keep these in an array of "
+      "your own, add the edges without, and put it in the order of edge ids afterwards (docs/python.md, "
+      "`db.edge_ids`); rows of new nodes are what --nodes takes",
+      option, what);
+}
+
 Status CheckArguments(const ChangeArguments& arguments) {
+  if (!arguments.times.empty()) return NoColumnOfEdges("--times", "times");
+  if (!arguments.features.empty()) return NoColumnOfEdges("--features", "features");
   if (arguments.remove && arguments.nodes.empty() && arguments.edges.empty()) {
     return Status(Code::kUsage, "nothing to remove: give --nodes, --edges or both");
   }
@@ -259,7 +303,7 @@ Status RunChange(ChangeArguments& arguments) {
   QUARRY_TRY(arguments.options.memory_bytes,
              ParseSize("--sort-memory", arguments.sort_memory, MemoryLimitBytes()));
   const double start = MonotonicSeconds();
-  QUARRY_TRY(const GraphChangeReport done, ChangeGraph(arguments));
+  QUARRY_TRY(const Changed done, ChangeGraph(arguments));
   PrintChange(arguments, done, MonotonicSeconds() - start);
   return Status::Ok();
 }
@@ -299,6 +343,8 @@ void AddAdd(CLI::App& app, Action& action) {
   verb->add_option("--weights", arguments->weights,
                    "file with a weight for each; default: edge_weights.npy beside it")
       ->type_name("FILE");
+  verb->add_option("--times", arguments->times)->group("");  // in no help: these are refused
+  verb->add_option("--features", arguments->features)->group("");
   verb->add_option("--nodes", arguments->nodes,
                    "file with a row of features for each new node; or how many come, with rows of zeros")
       ->type_name("FILE");

@@ -68,6 +68,10 @@ Json TopologyJson(const std::string& path, const std::string& topology, const Fi
 }
 
 void PrintTopology(const std::string& topology, const Figures& report, bool dry_run) {
+  if (report.Count("runs") == 0 && report.Count("nodes_added") == 0) {
+    Print("{}: nothing to do\n", topology);
+    return;
+  }
   Print("{}: ", topology);
   if (const uint64_t nodes = report.Count("nodes_added"); nodes > 0)
     Print("{} and ", Counted(nodes, "new node"));
@@ -83,12 +87,15 @@ void PrintTopology(const std::string& topology, const Figures& report, bool dry_
   Print("\n");
 }
 
-// What is compacted: tables, and topologies that have runs.
+// What is compacted: tables, and topologies that have runs; or the one of a name, where a table comes before a topology.
 Result<std::vector<wire::CompactTable>> TasksOf(client::Store& store, const CompactArguments& arguments) {
-  if (!arguments.table.empty()) {
-    return std::vector<wire::CompactTable>{{.table = arguments.table, .dry_run = arguments.dry_run}};
-  }
   QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.path));
+  if (!arguments.table.empty()) {
+    const bool topology =
+        manifest.FindTable(arguments.table) == nullptr && manifest.FindTopology(arguments.table) != nullptr;
+    return std::vector<wire::CompactTable>{
+        {.table = arguments.table, .dry_run = arguments.dry_run, .topology = topology}};
+  }
   std::vector<wire::CompactTable> tasks;
   for (const TableRecord& table : manifest.tables) {
     tasks.push_back({.table = table.name, .dry_run = arguments.dry_run});
@@ -136,7 +143,7 @@ void AddCompact(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("compact", "fold changed rows and edges into new files");
   auto arguments = std::make_shared<CompactArguments>();
   verb->add_option("DB", arguments->path, kAddressHelp)->required();
-  verb->add_option("--table", arguments->table, "of all tables only this one")->type_name("NAME");
+  verb->add_option("--table", arguments->table, "only this table, or the graph (`graph`)")->type_name("NAME");
   verb->add_option("--memory", arguments->memory,
                    "cap on what the engine holds (default 80% of what the machine or cgroup allows)");
   verb->add_flag("--dry-run", arguments->dry_run, "say what would be written, and write nothing");

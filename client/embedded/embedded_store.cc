@@ -132,7 +132,7 @@ class EmbeddedStore final : public Store {
         blocks_(database_->store(), database_->budget()),
         embeddings_(database_->store(), database_->budget(), database_->budget().limit_bytes() / 4),
         trainings_(database_->store(), embeddings_),
-        maintenance_(database_->store(), embeddings_),
+        maintenance_(database_->store(), embeddings_, tables_),
         fetchers_(*database_) {}
   ~EmbeddedStore() override {
     const Status kept = embeddings_.Checkpoint();
@@ -181,9 +181,13 @@ class EmbeddedStore final : public Store {
   Database* database() override { return database_.get(); }
   Result<std::unique_ptr<SqlConnection>> Connect(const SqlOptions& options) override {
     QUARRY_TRY(std::unique_ptr<sql::Connection> connection,
-               database_->Connect({.write = options.write,
-                                   .timeout_seconds = options.timeout_seconds,
-                                   .cancelled = options.cancelled}));
+               database_->Connect(
+                   {.write = options.write,
+                    .timeout_seconds = options.timeout_seconds,
+                    .cancelled = options.cancelled,
+                    .maintain = [this](const wire::MaintenanceTask& task, const ProgressFunction& progress) {
+                      return Maintain(task, progress).status();
+                    }}));
     return WrapSql(std::move(connection));
   }
 

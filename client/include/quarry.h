@@ -39,8 +39,9 @@ extern "C" {
  *   1.7  LABOR, batches that depend on each other, weights of edges
  *   1.8  batches on a GPU
  *   1.9  batches that are sampled on it
- *   1.10 nodes and edges that come and go; batches of the parts of a graph; types of nodes and edges */
-#define QUARRY_ABI_VERSION 0x0001000a
+ *   1.10 nodes and edges that come and go; batches of the parts of a graph; types of nodes and edges
+ *   1.11 commits in pieces */
+#define QUARRY_ABI_VERSION 0x0001000b
 uint32_t quarry_abi_version(void); /* of the library */
 
 /* Codes, as docs/protocol.md explains them. */

@@ -10,6 +10,7 @@
 #include "quarry/pipeline/live_road.h"
 #include "quarry/sampling/device_sampler.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/sampling/seed_order.h"
 #include "quarry/storage/times.h"
 
 namespace quarry {
@@ -21,9 +22,9 @@ inline bool SamplesOnDevice(const LiveRoadOptions& options) {
 Status CheckLiveOptions(const LiveRoadOptions& options);
 // kUnsupported for what has not been taught that a block's nodes are at several times. `path` is the database's.
 Status CheckTimes(const LiveRoadOptions& options, const Times& times, const std::string& path);
-// What a pass holds of its seeds: ordering them by time takes as much again.
+// What a pass holds of its seeds, and ordering them takes.
 inline uint64_t SeedsBytes(uint64_t seeds, const Times& times) {
-  return (times.any() ? 2 : 1) * seeds * sizeof(NodeId);
+  return seeds * sizeof(NodeId) + ShuffleBytes(seeds, times.count);
 }
 // Why a batch that was probed found no room.
 Status BatchTooLarge(const RoadSpec& spec, uint64_t left_bytes, uint64_t limit_bytes);

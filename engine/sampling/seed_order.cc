@@ -194,7 +194,9 @@ void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass, uint64_
   if (places == 0) return Shuffle(seeds, rng);
   std::vector<NodeId> sorted(seeds.begin(), seeds.end());
   if (!std::ranges::is_sorted(sorted)) std::ranges::sort(sorted);
+  if (sorted.empty()) return;
   std::vector<std::span<NodeId>> times;
+  times.reserve(std::min<uint64_t>(sorted.size(), sorted.back() / places - sorted.front() / places + 1));
   for (std::span<NodeId> left = sorted; !left.empty();) {
     const uint64_t end = (left.front() / places + 1) * places;
     const auto next = std::ranges::lower_bound(left, end, {}, [](NodeId node) { return uint64_t{node}; });

@@ -63,7 +63,7 @@ ServerCore::ServerCore(Store& the_store, MemoryBudget& budget, const ServerOptio
       blocks(the_store, common),
       embeddings(the_store, common, common.limit_bytes() / 2),
       trainings(the_store, embeddings),
-      maintenance(the_store, embeddings),
+      maintenance(the_store, embeddings, tables),
       sql(options.sql),
       sql_disk(options.sql_temp_bytes, users),
       read_only(options.read_only),

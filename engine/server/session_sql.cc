@@ -93,10 +93,17 @@ void Session::Sql::On(uint64_t id, const wire::OpenSql& request) {
     QUARRY_TRY(hold->memory, core_.sql_memory.Take());
     const auto temp_files = [disk = hold->disk.get()](int64_t bytes) { return disk->Change(bytes); };
     const auto cancelled = [raw = hold.get()] { return raw->cancelled != nullptr && *raw->cancelled; };
+    const auto maintain = [this, raw = hold.get()](const wire::MaintenanceTask& task,
+                                                   const ProgressFunction& progress) -> Status {
+      QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::Maintain{task}));
+      QUARRY_TRY(const MaintenanceTurn::Hold turn, core_.maintenance_turn.Take(NameOf(task)));
+      return core_.maintenance.Run(task, *raw->budget, progress).status();
+    };
     QUARRY_TRY(hold->connection, core_.sql->Connect(*hold->budget, {.write = write,
                                                                     .timeout_seconds = hold->seconds,
                                                                     .cancelled = cancelled,
-                                                                    .temp_files = temp_files}));
+                                                                    .temp_files = temp_files,
+                                                                    .maintain = maintain}));
     return hold->connection->tables();
   };
   Work<Tables>(core_.readers, id, connect, [this, id, connection](const Result<Tables>& tables) {

@@ -182,6 +182,7 @@ bool TablesMoved(const Manifest& before, const Manifest& after) {
 struct Maintenance::Runner {
   Store& store;
   EmbeddingService& embeddings;
+  StoredTables& tables;
   MemoryBudget& budget;
   const ProgressFunction& progress;
 
@@ -298,7 +299,10 @@ struct Maintenance::Runner {
   Result<Report> operator()(const wire::DropTraining& drop) const {
     return After(quarry::DropTraining(store, drop.name));
   }
-  Result<Report> operator()(const wire::DropTable& drop) const { return After(store.DropTable(drop.table)); }
+  Result<Report> operator()(const wire::DropTable& drop) const {
+    tables.LetGo();
+    return After(store.DropTable(drop.table));
+  }
   Result<Report> operator()(const wire::CreateTable& create) const {
     return After(quarry::CreateTable(store, budget, create, progress));
   }
@@ -306,7 +310,7 @@ struct Maintenance::Runner {
 
 Result<Report> Maintenance::Run(const wire::MaintenanceTask& task, MemoryBudget& budget,
                                 const ProgressFunction& progress) {
-  return std::visit(Runner{store_, embeddings_, budget, progress}, task);
+  return std::visit(Runner{store_, embeddings_, tables_, budget, progress}, task);
 }
 
 std::string NameOf(const wire::MaintenanceTask& task) {

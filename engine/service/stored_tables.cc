@@ -12,9 +12,8 @@ Status NoTable(std::string_view name, std::span<const TableRecord> tables) {
   return Status(Code::kNotFound, ThereIsNo("table", name, "tables", tables));
 }
 
-bool SameTables(const Snapshot& a, const Snapshot& b) {
-  return std::ranges::equal(a.tables, b.tables, {}, &TableRecord::file, &TableRecord::file);
-}
+// By their pins: a table that was dropped and made again has the same name and another file.
+bool SameFiles(const Snapshot& a, const Snapshot& b) { return a.files == b.files; }
 
 }  // namespace
 
@@ -31,10 +30,16 @@ Result<std::shared_ptr<StoredTables::View>> StoredTables::Newest() {
   std::shared_ptr<View> replaced;  // dies behind the lock
   MutexLock lock(mutex_);
   if (newest_ == nullptr || newest_->snapshot()->timestamp < snapshot->timestamp ||
-      !SameTables(*newest_->snapshot(), *snapshot)) {
+      !SameFiles(*newest_->snapshot(), *snapshot)) {
     replaced = std::exchange(newest_, std::make_shared<View>(*this, std::move(snapshot)));
   }
   return newest_;
+}
+
+void StoredTables::LetGo() {
+  std::shared_ptr<View> kept;  // dies behind the lock
+  MutexLock lock(mutex_);
+  kept = std::exchange(newest_, nullptr);
 }
 
 Result<TableRecord> StoredTables::Find(std::string_view name) const {

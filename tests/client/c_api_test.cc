@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/c_api_util.h"
+#include "quarry/base/random.h"
 
 namespace quarry {
 namespace {
@@ -132,6 +136,142 @@ TEST_P(CApiTest, ChangesTheGraph) {
   EXPECT_EQ(changed.removed, 2u);
   EXPECT_EQ(changed.node_count, 302u);
   EXPECT_EQ(changed.nodes_removed, 77u) << "behind what it has room for";
+}
+
+// Edges of a change, as C has them; they are the list's.
+struct EdgeColumns {
+  explicit EdgeColumns(const std::vector<Edge>& edges) {
+    for (const Edge& edge : edges) {
+      sources.push_back(static_cast<uint32_t>(edge.source));
+      destinations.push_back(static_cast<uint32_t>(edge.destination));
+    }
+  }
+  quarry_graph_change Change(bool remove) const {
+    return {.size = sizeof(quarry_graph_change),
+            .sources = sources.data(),
+            .destinations = destinations.data(),
+            .edge_count = sources.size(),
+            .remove = remove ? 1 : 0};
+  }
+  std::vector<uint32_t> sources, destinations;
+};
+
+using EdgeSet = std::multiset<std::pair<uint64_t, uint64_t>>;
+
+EdgeSet AllEdges(quarry_store* store) {
+  std::vector<uint32_t> triples(3 * 20000);
+  uint64_t count = 0;
+  EXPECT_EQ(quarry_read_edges(store, nullptr, 0, 20000, triples.data(), &count), QUARRY_OK)
+      << quarry_last_error();
+  EXPECT_LT(count, 20000u);
+  EdgeSet edges;
+  for (uint64_t i = 0; i < count; ++i) edges.insert({triples[3 * i], triples[3 * i + 2]});
+  return edges;
+}
+
+// Beside a model: what comes in any number of pieces is one commit, which nobody sees before it is made.
+TEST_P(CApiTest, ChangesTheGraphInPieces) {
+  EdgeSet model;
+  for (const Edge& edge : database_.graph().Edges()) model.insert({edge.source, edge.destination});
+  uint64_t nodes = 300;
+  std::map<uint64_t, std::vector<std::byte>> rows;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    const uint64_t added = rng.Below(4);
+    const quarry_graph_change begin = {.size = sizeof(begin), .first_node = nodes, .nodes = added};
+    quarry_large_put* put = nullptr;
+    ASSERT_EQ(quarry_begin_put(store_, &begin, &put), QUARRY_OK) << quarry_last_error();
+    EdgeSet removed, came;
+    std::map<uint64_t, std::vector<std::byte>> written;
+    for (uint64_t piece = 0; piece < 1 + rng.Below(6); ++piece) {
+      std::vector<Edge> edges;
+      const bool remove = rng.Below(3) == 0;
+      for (uint64_t i = 0; i < rng.Below(40); ++i) {
+        edges.push_back({rng.Below(nodes + added), rng.Below(nodes + added)});
+        (remove ? removed : came).insert({edges.back().source, edges.back().destination});
+      }
+      const EdgeColumns columns(edges);
+      const quarry_graph_change change = columns.Change(remove);
+      ASSERT_EQ(quarry_change_more(put, &change), QUARRY_OK) << quarry_last_error();
+      const uint64_t id = rng.Below(nodes + added);
+      written[id] = database_.graph().Row(static_cast<NodeId>(rng.Below(300)));
+      const quarry_put_rows some = {
+          .table = "feature", .ids = &id, .count = 1, .rows = written[id].data(), .row_bytes = 128};
+      ASSERT_EQ(quarry_put_more(put, &some, 1), QUARRY_OK) << quarry_last_error();
+    }
+    EXPECT_EQ(AllEdges(store_), model) << "before the commit";
+    quarry_graph_changed changed = {};
+    ASSERT_EQ(quarry_commit_put(put, &changed, sizeof(changed)), QUARRY_OK) << quarry_last_error();
+    EXPECT_EQ(quarry_commit_put(put, &changed, sizeof(changed)), QUARRY_USAGE);
+    quarry_large_put_free(put);
+    for (const auto& edge : removed) model.erase(edge);
+    model.insert(came.begin(), came.end());
+    nodes += added;
+    for (auto& [id, row] : written) rows[id] = std::move(row);
+    EXPECT_EQ(changed.nodes_added, added);
+    EXPECT_EQ(changed.node_count, nodes);
+    EXPECT_EQ(changed.edge_count, model.size());
+    ASSERT_EQ(AllEdges(store_), model);
+  }
+  for (const auto& [id, row] : rows) {
+    const auto node = static_cast<uint32_t>(id);
+    std::vector<std::byte> read(128);
+    ASSERT_EQ(quarry_lookup_into(store_, "feature", &node, 1, nullptr, 0, read.data(), 0), QUARRY_OK);
+    EXPECT_EQ(read, row) << id;
+  }
+}
+
+TEST_P(CApiTest, PiecesAreRefusedInWordsAndForgotten) {
+  const EdgeSet before = AllEdges(store_);
+  const EdgeColumns columns({{1, 2}});
+  const quarry_graph_change edges = columns.Change(/*remove=*/false);
+  quarry_graph_change other = edges;
+  other.first_node = 300;
+  other.nodes = 7;
+  const EdgeColumns beyond({{1, 300}});
+  const quarry_graph_change far = beyond.Change(/*remove=*/false);
+
+  const auto refuses = [&](const quarry_graph_change* begin, const quarry_graph_change& piece, int code,
+                           const char* why) {
+    quarry_large_put* put = nullptr;
+    ASSERT_EQ(quarry_begin_put(store_, begin, &put), QUARRY_OK) << quarry_last_error();
+    EXPECT_EQ(quarry_change_more(put, &piece), code);
+    EXPECT_THAT(quarry_last_error(), HasSubstr(why));
+    EXPECT_EQ(quarry_commit_put(put, nullptr, 0), code) << "the same from then on";
+    EXPECT_THAT(quarry_last_error(), HasSubstr(why));
+    quarry_large_put_free(put);
+  };
+  refuses(nullptr, edges, QUARRY_USAGE, "the first one does not: begin with it");
+  refuses(&edges, other, QUARRY_USAGE, "a piece is of topology \"graph\" and 7 nodes from 300 on");
+  refuses(&edges, far, QUARRY_INVALID_ARGUMENT, "300");
+
+  // One that is not committed leaves nothing, and another may begin once it has gone.
+  quarry_large_put *first = nullptr, *second = nullptr;
+  ASSERT_EQ(quarry_begin_put(store_, &edges, &first), QUARRY_OK);
+  ASSERT_EQ(quarry_change_more(first, &edges), QUARRY_OK) << quarry_last_error();
+  ASSERT_EQ(quarry_begin_put(store_, &edges, &second), QUARRY_OK);
+  EXPECT_EQ(quarry_change_more(second, &edges), QUARRY_BUSY);
+  quarry_large_put_free(second);
+  quarry_large_put_free(first);
+  EXPECT_EQ(AllEdges(store_), before);
+
+  // Rows alone.
+  const std::vector<std::byte> row = database_.graph().Row(9);
+  const uint64_t id = 7;
+  const quarry_put_rows put = {
+      .table = "feature", .ids = &id, .count = 1, .rows = row.data(), .row_bytes = 128};
+  ASSERT_EQ(quarry_begin_put(store_, nullptr, &first), QUARRY_OK);
+  ASSERT_EQ(quarry_put_more(first, &put, 1), QUARRY_OK) << quarry_last_error();
+  quarry_graph_changed changed = {};
+  ASSERT_EQ(quarry_commit_put(first, &changed, sizeof(changed)), QUARRY_OK) << quarry_last_error();
+  EXPECT_GT(changed.timestamp, 0u);
+  EXPECT_EQ(changed.edge_count, 0u) << "nothing is said of the graph";
+  quarry_large_put_free(first);
+  const uint32_t node = 7;
+  std::vector<std::byte> read(128);
+  ASSERT_EQ(quarry_lookup_into(store_, "feature", &node, 1, nullptr, 0, read.data(), 0), QUARRY_OK);
+  EXPECT_EQ(read, row);
 }
 
 TEST_P(CApiTest, GivesBlocksAndBatches) {

@@ -9,6 +9,7 @@
 
 #include "client/query_util.h"
 #include "client/store_util.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -246,6 +247,108 @@ TEST_P(QueryTest, ATransactionIsItsConnectionsAloneAndOneCommit) {
   one.reset();
   EXPECT_THAT(label(*reader), ElementsAre("4"));
   EXPECT_EQ(timestamp(), 1u);
+}
+
+// What a request has read is let go a moment behind its answer, and what a cursor has behind its end.
+std::vector<std::string> DropTable(client::SqlConnection& sql, const std::string& table) {
+  std::vector<std::string> lines;
+  EXPECT_TRUE(Eventually([&] {
+    lines = LinesOf(sql, "SELECT drop_table('" + table + "')");
+    return lines.empty() || !lines.front().starts_with("busy");
+  }));
+  return lines;
+}
+
+// By a function of SQL, and whoever has the database open does it; what was there under the name before is not seen again.
+TEST_P(QueryTest, TablesAreMadeAndDropped) {
+  const TinyDatabase database({.nodes = 100});
+  OpenedStore store = Open(database);
+  const auto sql = store->Connect({.write = true}).value();
+  const auto ages = [&](client::SqlConnection& by) {
+    return LinesOf(
+        by, "SELECT dim, vec_to_json(feature) FROM features WHERE \"table\" = 'age' AND id IN (3, 99)");
+  };
+  EXPECT_THAT(LinesOf(*sql, "SELECT create_table('age', 1, 'float16')"), ElementsAre("age"));
+  EXPECT_THAT(ages(*sql), ElementsAre("1|[0]", "1|[0]"));
+  EXPECT_THAT(
+      LinesOf(*sql,
+              "UPDATE features SET feature = vec_from_json('[0.5]') WHERE \"table\" = 'age' AND id = 3"),
+      IsEmpty());
+  EXPECT_THAT(ages(*sql), ElementsAre("1|[0.5]", "1|[0]"));
+  const auto row = [&] {
+    const auto rows = store->Lookup({.table = "age", .ids = std::vector<NodeId>{3}}).value();
+    return std::pair(rows->element_type(),
+                     std::vector<std::byte>(rows->bytes().begin(), rows->bytes().end()));
+  };
+  EXPECT_EQ(row(), std::pair(ElementType::kFloat16, (std::vector<std::byte>{std::byte{0}, std::byte{0x38}})));
+  EXPECT_THAT(DropTable(*sql, "age"), ElementsAre("age"));
+  EXPECT_THAT(ages(*sql), IsEmpty());
+  EXPECT_THAT(store->Lookup({.table = "age", .ids = std::vector<NodeId>{3}}), IsStatus(Code::kNotFound));
+  // Made anew, of another kind and of the same, it has zeros, to whoever has looked before, too.
+  EXPECT_THAT(LinesOf(*sql, "SELECT create_table('age', 2)"), ElementsAre("age"));
+  EXPECT_EQ(row(), std::pair(ElementType::kFloat32, std::vector<std::byte>(8)));
+  EXPECT_THAT(ages(*sql), ElementsAre("2|[0,0]", "2|[0,0]"));
+  EXPECT_THAT(ages(*store->Connect().value()), ElementsAre("2|[0,0]", "2|[0,0]"));
+  EXPECT_THAT(DropTable(*sql, "age"), ElementsAre("age"));
+}
+
+// A table of an import is a file of other bytes than those of one that is made in its place.
+TEST_P(QueryTest, ATableThatTakesAnothersPlaceHasRowsOfItsOwn) {
+  const TinyDatabase database({.nodes = 100, .dim = 4});
+  OpenedStore store = Open(database);
+  const auto reader = store->Connect().value();
+  const auto of = [&](uint64_t id) {
+    const auto rows =
+        store->Lookup({.table = "feature", .ids = std::vector<NodeId>{static_cast<NodeId>(id)}}).value();
+    return std::vector<std::byte>(rows->bytes().begin(), rows->bytes().end());
+  };
+  constexpr const char* kRow = "SELECT vec_to_json(feature) FROM features WHERE id = 5";
+  EXPECT_EQ(of(5), database.graph().Row(5));
+  EXPECT_NE(LinesOf(*reader, kRow), std::vector<std::string>{"[0,0,0,0]"});
+  const auto sql = store->Connect({.write = true}).value();
+  EXPECT_THAT(DropTable(*sql, "feature"), ElementsAre("feature"));
+  EXPECT_THAT(LinesOf(*sql, "SELECT create_table('feature', 4)"), ElementsAre("feature"));
+  EXPECT_EQ(of(5), std::vector<std::byte>(16));
+  EXPECT_THAT(LinesOf(*reader, kRow), ElementsAre("[0,0,0,0]"));
+}
+
+TEST_P(QueryTest, TablesAreNotMadeByWhoReadsNorInTransactions) {
+  const TinyDatabase database({.nodes = 100});
+  OpenedStore store = Open(database);
+  const auto reader = store->Connect().value();
+  const auto sql = store->Connect({.write = true}).value();
+  const auto says = [&](client::SqlConnection& by, const char* text, Code code, const char* words) {
+    const auto rows = by.Query(text);
+    Status status = rows.status();
+    if (rows.ok()) status = (*rows)->Next().status();
+    EXPECT_THAT(status, IsStatus(code, HasSubstr(words))) << text;
+  };
+  constexpr const char* kCreate = "SELECT create_table('age', 1)";
+  says(*reader, kCreate, Code::kUsage, "create_table: this connection only reads: open it to write");
+  says(*reader, "SELECT drop_table('feature')", Code::kUsage, "drop_table: this connection only reads");
+  ASSERT_THAT(LinesOf(*sql, "BEGIN"), IsEmpty());
+  says(*sql, kCreate, Code::kUsage, "create_table: it is done at once and no part of a transaction");
+  says(*sql, "SELECT drop_table('feature')", Code::kUsage, "drop_table: it is done at once");
+  ASSERT_THAT(LinesOf(*sql, "ROLLBACK"), IsEmpty());
+  says(*sql, "SELECT create_table('a b', 1)", Code::kInvalidArgument, "a b");
+  says(*sql, "SELECT create_table(7, 1)", Code::kInvalidArgument, "create_table: the table's name is a text");
+  says(*sql, "SELECT create_table('age', 'one')", Code::kInvalidArgument, "whole number from 1 on");
+  says(*sql, "SELECT create_table('age', 0)", Code::kInvalidArgument, "whole number from 1 on");
+  says(*sql, "SELECT create_table('age', 1, 'float64')", Code::kInvalidArgument,
+       "\"float64\" is no element type");
+  says(*sql, "SELECT create_table('label_code', 1)", Code::kInvalidArgument,
+       "would say something of each node");
+  says(*sql, "SELECT create_table('feature', 1)", Code::kAlreadyExists,
+       "there is a table \"feature\" already");
+  says(*sql, "SELECT drop_table('age')", Code::kNotFound, "age");
+  // A statement that is under way keeps the tables that it sees.
+  auto rows = reader->Query("SELECT a.id FROM features a, nodes b, nodes c").value();
+  ASSERT_TRUE(rows->Next().value());
+  says(*sql, "SELECT drop_table('feature')", Code::kBusy, "is being read");
+  rows.reset();
+  EXPECT_THAT(DropTable(*sql, "feature"), ElementsAre("feature"));
+  ASSERT_THAT(LinesOf(*sql, "CREATE VIEW v AS SELECT create_table('age', 1) AS name"), IsEmpty());
+  says(*sql, "SELECT name FROM v", Code::kInvalidArgument, "unsafe use of create_table()");
 }
 
 TEST_P(QueryTest, CursorsOfOneConnectionTakeTurns) {

@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <new>
 
+#include "live_sampling.h"
 #include "pipeline/pass_util.h"
 #include "pipeline/tiny_database.h"
 #include "quarry/base/exhaustion.h"
@@ -30,6 +32,29 @@ using testing_util::SmallOptions;
 using testing_util::TinyDatabase;
 using testing_util::TinyGraph;
 using testing_util::TryPass;
+
+// Against what is allocated, of seeds at few times and at as many as there are seeds.
+TEST(ShuffleBytesTest, AreWhatShufflingByTimeTakes) {
+  for (const uint64_t places : {1, 3, 1000}) {
+    for (const uint64_t times : {2, 50, 4000}) {
+      std::vector<NodeId> seeds;
+      for (uint64_t node = 0; node < places * times; node += 1 + node % 3) {
+        seeds.push_back(static_cast<NodeId>(node));
+      }
+      std::ranges::reverse(seeds);
+      AllocationFaults::CountBytes();
+      ShuffleSeeds(seeds, 5, 1, places);
+      const uint64_t bytes = AllocationFaults::CountedBytes();
+      EXPECT_LE(bytes, ShuffleBytes(seeds.size(), times)) << places << " places, " << times << " times";
+      EXPECT_GT(2 * bytes, ShuffleBytes(seeds.size(), times)) << places << " places, " << times << " times";
+      AllocationFaults::CountBytes();
+      ShuffleSeeds(seeds, 5, 1);
+      EXPECT_EQ(AllocationFaults::CountedBytes(), ShuffleBytes(seeds.size(), 1));
+    }
+  }
+  EXPECT_EQ(SeedsBytes(1000, {.places = 10, .count = 1}), 4000U);
+  EXPECT_EQ(SeedsBytes(1000, {.places = 10, .count = 200}), 2 * 4000U + 200 * 16);
+}
 
 class ThreadFaultsTest : public testing::Test {
  protected:

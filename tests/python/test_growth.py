@@ -148,6 +148,32 @@ class GrowthTest(DatabaseTest):
         np.testing.assert_array_equal(self.db["feature"][NODES:], np.zeros((2, DIM)))
         np.testing.assert_array_equal(self.db["label"][NODES:], [-1, -1])
 
+    def test_attributes_by_edge_id_follow_edges_that_come_and_go(self):
+        """As docs/python.md has it: arrays of the edges as they came, put in order for the graph as it is."""
+        rng = np.random.default_rng(_SEED)
+        edges = self.db.edges().astype(np.int64)
+        times = np.arange(edges.shape[1])
+        for step in range(8):
+            with self.subTest(f"QUARRY_GROWN_SEED={_SEED}", step=step):
+                if rng.random() < 0.3:
+                    gone = edges[:, rng.choice(edges.shape[1], 20)]
+                    self.db.remove_edges(gone)
+                    left = ~np.isin(edges[0] << 32 | edges[1], gone[0] << 32 | gone[1])
+                    edges, times = edges[:, left], times[left]
+                else:
+                    new = rng.integers(0, self.db.num_nodes, (2, int(rng.integers(1, 60))))
+                    self.db.add_edges(new)
+                    edges, times = np.concatenate([edges, new], axis=1), np.concatenate([times, np.arange(new.shape[1]) + 10**6 * (step + 1)])
+                by_id = np.empty(self.db.num_edges, times.dtype)
+                by_id[self.db.edge_ids(edges)] = times
+                self.assertEqual(sorted(zip(*self.db.edges().tolist(), by_id.tolist())), sorted(zip(*edges.tolist(), times.tolist())))
+                if rng.random() < 0.5:
+                    before = self.db.edges()
+                    self.db.compact("graph", progress=False)
+                    np.testing.assert_array_equal(self.db.edges(), before)
+        with self.assertRaisesRegex(quarry.Unsupported, r"times=: a database keeps the weights and types of edges, .* by_id\[db.edge_ids\(edges\)\] = values"):
+            self.db.add_edges(edges[:, :2], times=times[:2])
+
     def test_tables_come_and_go(self):
         self.db.create_table("age", 1, "float16")
         np.testing.assert_array_equal(self.db["age"][:], np.zeros((NODES, 1)))
@@ -162,10 +188,13 @@ class GrowthTest(DatabaseTest):
         ):
             with self.assertRaises(error):
                 call()
-        with self.assertRaises(quarry.Busy):
+        with self.db.snapshot(), self.assertRaises(quarry.Busy):
             self.db.drop_table("age")
-        self.reopen()
         self.db.drop_table("age")
+        self.assertNotIn("age", self.db)
+        self.db.create_table("age", 2)  # in its place: rows of its own
+        np.testing.assert_array_equal(self.db["age"][3], np.zeros(2))
+        self.assertEqual(self.db.sql("SELECT drop_table('age')", write=True).fetchall(), [("age",)])
         self.assertNotIn("age", self.db)
 
 
@@ -395,7 +424,7 @@ class TypedCommandTest(TypedTest):
         nodes, rows = sum(COUNTS.values()), ["--nodes", self.folder / "x.npy", "--labels", self.folder / "y.npy", "--split", "train"]
         code, out, error = self.run_quarry("add", self.path, *rows, "--node-type", "author", "--edges", self.folder / "e.npy", "--type", "writes")
         self.assertEqual((code, error), (0, ""))
-        self.assertRegex(out, rf"3 nodes added, {nodes} to {nodes + 2}\n2 edges added")
+        self.assertRegex(out, rf"3 nodes added, {nodes} to {nodes + 2}: author \d+ to \d+\n2 edges added")
         self.assertEqual(self.run_quarry("add", self.path, "--nodes", 2, "--type", "paper")[0], 0)
         self.assertEqual(self.run_quarry("add", self.path, "--nodes", 1, "--node-type", "author")[0], 0)
         for arguments, code, expected in (

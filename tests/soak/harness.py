@@ -9,6 +9,7 @@ import pathlib
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -164,11 +165,27 @@ class Trial:
         extra = options.pop("arguments", ())
         return self.run(*arguments, *extra, expect=expect, **options)
 
+    def grow_arguments(self, growth):
+        """`add` and `remove` of a Growth, behind the verb and its target."""
+        folder = self.folder / "grow"
+        folder.mkdir(exist_ok=True)
+        arguments = []
+        if growth.rows:
+            model.write_npy(folder / "rows.npy", "<f4", (len(growth.rows), len(growth.rows[0]) // 4), b"".join(growth.rows))
+            model.write_ids(folder / "labels.npy", growth.labels)
+            arguments += ["--nodes", folder / "rows.npy", "--labels", folder / "labels.npy", "--split", growth.split]
+        edges = sorted(growth.edges or growth.gone)
+        if edges:
+            ends = [pair[0] for pair in edges] + [pair[1] for pair in edges]
+            model.write_npy(folder / "edges.npy", "<i8", (2, len(edges)), struct.pack(f"<{len(ends)}q", *ends))
+            arguments += ["--edges", folder / "edges.npy"]
+        return arguments
+
     def export(self, database, seconds=HANG_SECONDS, read=True):
         """(Outcome, State or None): what `quarry export` gives, by an exit code of 0."""
         to = self.folder / "exported"
         shutil.rmtree(to, ignore_errors=True)
-        arguments = ("export", database, to, "--what", "features,labels,split")
+        arguments = ("export", database, to, "--what", "topology,features,labels,split")
         outcome = self.read(*arguments, database=database, seconds=seconds) if read else self.run(*arguments, seconds=seconds)
         if outcome.code != DONE:
             return outcome, None
@@ -247,6 +264,18 @@ def random_change(rng, truth, nodes=None, author=0, most=40):
     if kind > 0.9:
         change.split = rng.choice(model.SPLITS)
     return change
+
+
+def random_growth(rng, state, rows_of):
+    """Some nodes with edges to and among them, some edges, or some that go; of the state as it is."""
+    first = len(state.rows)
+    kind = rng.random()
+    if kind < 0.3 and state.edges:
+        return model.Growth(first, gone=rng.sample(sorted(state.edges), min(20, len(state.edges))))
+    new = list(range(first, first + rng.randint(1, 12))) if kind < 0.8 else []
+    edges = [(rng.choice(new) if new else rng.randrange(first), rng.randrange(first + len(new))) for _ in range(rng.randint(1, 40))]
+    labels = [rng.randrange(model.CLASSES) for _ in new]
+    return model.Growth(first, rows_of(new), labels, rng.choice(model.SPLITS) if new else "none", edges=edges)
 
 
 class Attack:

@@ -22,11 +22,11 @@ import soak
 
 def small_model(writers=1):
     rows = [model.row_of(0, 0, node, 4) for node in range(6)]
-    return model.Model(model.State(rows, [0] * 6, ["none"] * 6), writers)
+    return model.Model(model.State(rows, [0] * 6, ["none"] * 6, {(0, 1), (2, 5)}), writers)
 
 
 def state_of(truth):
-    return model.State(list(truth.state.rows), list(truth.state.labels), list(truth.state.splits))
+    return truth.state.copy()
 
 
 class ModelTest(unittest.TestCase):
@@ -35,7 +35,7 @@ class ModelTest(unittest.TestCase):
         before = state_of(truth)
         truth.attempt(model.Change([1, 2], rows=truth.next_rows([1, 2])))
         truth.acknowledge()
-        self.assertIn("2 nodes of writer 0", truth.copy().difference(before))
+        self.assertIn("writer 0: 2 nodes", truth.copy().difference(before))
 
     def test_an_open_change_is_there_or_not_but_never_in_part(self):
         change = model.Change([1, 2], labels=[3, 4], split="train")
@@ -86,6 +86,51 @@ class ModelTest(unittest.TestCase):
         found.labels[0], found.labels[1] = 2, 0
         self.assertIn("writer 1", truth.copy().difference(found))
 
+    def test_a_graph_grows_whole_or_not_at_all(self):
+        """Each part of an acknowledged growth, and of one that is open, is missed; what nobody added is seen."""
+        growth = model.Growth(6, [model.row_of(1, 1, node, 4) for node in (6, 7)], [3, 4], "train", edges=[(7, 6), (0, 6)])
+        whole = state_of(small_model())
+        growth.apply(whole)
+        self.assertEqual((len(whole.rows), whole.edges), (8, {(0, 1), (2, 5), (6, 7), (0, 6)}))
+        for synced in (True, False):
+            truth = small_model()
+            truth.attempt(growth)
+            if synced:
+                truth.acknowledge()
+            self.assertEqual(truth.copy().difference(state_of(truth)) is None, not synced)
+            for spoil, text in ((lambda state: state.rows.pop(), "node 7 first: nothing instead"),
+                                (lambda state: state.labels.__setitem__(6, 0), "node 6 first"),
+                                (lambda state: state.splits.__setitem__(7, "none"), "node 7 first"),
+                                (lambda state: state.edges.remove((0, 6)), "1 edges are missing"),
+                                (lambda state: state.edges.add((3, 3)), "1 are there that should not be: (3, 3)")):
+                found = whole.copy()
+                spoil(found)
+                self.assertIsNotNone(truth.copy().difference(found), text)
+                if synced:
+                    self.assertIn(text, truth.copy().difference(found))
+            self.assertIsNone(truth.difference(whole.copy()))
+            self.assertEqual((truth.nodes, list(truth.writers[0].nodes)), (8, list(range(8))))
+            truth.attempt(model.Growth(8, gone=[(1, 0)]))
+            truth.acknowledge()
+            self.assertIn("(0, 1) first", truth.copy().difference(whole.copy()))
+
+    def test_who_grows_is_judged_apart_from_who_writes(self):
+        truth = small_model()
+        truth.owned_by(2, grower=True)
+        truth.attempt(model.Growth(6, [model.row_of(1, 1, 6, 4)], [2]), 2)
+        truth.attempt(model.Change([0], labels=[4]), 0)
+        truth.acknowledge(0)
+        found = state_of(truth)
+        found.labels[0] = 4
+        self.assertIsNone(truth.copy().difference(found))
+        truth.acknowledge(2)
+        self.assertIn("writer 2: 1 nodes are not as acknowledged, node 6 first", truth.copy().difference(found))
+        truth.writers[2].changes[0].apply(found)
+        self.assertIsNone(truth.difference(found))
+        self.assertEqual([list(writer.nodes) for writer in truth.writers], [[0, 2, 4], [1, 3, 5], [6]])
+        found.rows.append(found.rows[0])
+        self.assertEqual(truth.difference(found), "8 nodes instead of 7")
+
     def test_arrays_come_back_as_they_were_written(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "a.npy"
@@ -132,6 +177,8 @@ class TrialTest(unittest.TestCase):
         state = truth.state
         model.write_npy(files / "features.npy", "<f4", (truth.nodes, truth.dim), b"".join(state.rows))
         model.write_ids(files / "labels.npy", state.labels)
+        sources, destinations = zip(*sorted(state.edges))
+        model.write_npy(files / "edges.npy", "<i8", (2, len(sources)), struct.pack(f"<{2 * len(sources)}q", *sources, *destinations))
         return f"""[ "$1" = export ] && cp -r {files} "$3"
             [ "$1" = info ] && echo '{{"trainings": [{{"file": "training/2.qts"}}], "embeddings": []}}'
             exit 0"""

@@ -60,7 +60,7 @@ class HostileFrames(harness.Attack):
             raise harness.Failure("lost", f"after hostile frames: {outcome}\n{outcome.stdout}")
         _, state = trial.export(database)
         # Labels and splits may have been changed by frames that were still good.
-        truth.state = model.State(truth.state.rows, state.labels, state.splits)
+        truth.state = model.State(truth.state.rows, state.labels, state.splits, truth.state.edges)
         difference = truth.difference(state)
         if difference:
             raise harness.Failure("lost", f"after hostile frames: {difference}")

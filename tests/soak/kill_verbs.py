@@ -10,7 +10,7 @@ from harness import DONE, FAILED
 
 
 class Operation:
-    """A verb, how to begin it anew after it was killed, and the change of rows that it makes, if any."""
+    """A verb, how to begin it anew after it was killed, and the change of rows or of the graph that it makes, if any."""
 
     def __init__(self, arguments, change=None, cleanup=()):
         self.arguments, self.change, self.cleanup = arguments, change, cleanup
@@ -54,6 +54,8 @@ class KillVerbs(harness.Attack):
         for path in operation.cleanup:
             shutil.rmtree(path, ignore_errors=True)
         if outcome.killed and trial.rng.random() < 0.5:
+            if isinstance(operation.change, model.Growth):  # of the graph as it has become: the same nodes would be others
+                operation = make(trial, database, truth, name)
             if operation.change is not None:
                 truth.attempt(operation.change)
             again = trial.run(*operation.arguments, expect=(DONE,) if name not in REFUSED_SOMETIMES else (DONE, FAILED))
@@ -67,8 +69,8 @@ class KillVerbs(harness.Attack):
 
 # `drop` finds nothing when an earlier one has been done; `--resume` has nothing to go on from after `--overwrite`.
 REFUSED_SOMETIMES = ("layout-drop", "layout-rebuild", "layout-resume", "sql-write")
-PLAIN = ("put", "put-large", "put-labels", "put-compact", "compact", "delete", "sql-write", "import", "export", "checkpoint",
-         "layout-build")
+PLAIN = ("put", "put-large", "put-labels", "put-compact", "compact", "compact-graph", "delete", "sql-write", "import", "export",
+         "checkpoint", "layout-build", "grow", "grow-compact", "sql-grow")
 NAMES = {
     "plain": PLAIN,
     "full": (*PLAIN, "layout-rebuild", "layout-resume", "layout-drop", "train", "train-link", "restore", "repair"),
@@ -80,8 +82,12 @@ def make(trial, database, truth, name, folder=None):
     rng, folder = trial.rng, folder or trial.folder
     if name in ("put", "put-large", "put-labels", "put-compact", "delete", "sql-write"):
         return make_write(trial, database, truth, name)
+    if name in ("grow", "grow-compact", "sql-grow"):
+        return make_growth(trial, database, truth, name)
     if name == "compact":
         return Operation(["compact", database])
+    if name == "compact-graph":
+        return Operation(["compact", database, "--table", "graph"])
     if name == "import":
         return Operation(["import", folder / "new.db", trial.soak.databases.source, "--memory", "64MiB"], cleanup=[folder / "new.db"])
     if name == "export":
@@ -131,3 +137,17 @@ def make_write(trial, database, truth, name):
     if name == "put-compact":
         arguments += ["--auto-compact", "1%"]
     return Operation(arguments, change)
+
+
+def make_growth(trial, database, truth, name):
+    """`add` or `remove`, with a fold of the graph behind it at times; or SQL's one node with an edge."""
+    rng = trial.rng
+    if name == "sql-grow":
+        node, other, label = truth.nodes, rng.randrange(truth.nodes), rng.randrange(model.CLASSES)
+        growth = model.Growth(node, [bytes(4 * truth.dim)], [label], "valid", edges=[(node, other)])
+        text = (f"BEGIN; INSERT INTO nodes (label, split) VALUES ({label}, 'valid'); "
+                f"INSERT INTO edges (src, dst) VALUES ({node}, {other}); COMMIT")
+        return Operation(["sql", database, "--write", text], growth)
+    growth = harness.random_growth(rng, truth.state, truth.next_rows)
+    arguments = ["remove" if growth.gone else "add", database, *trial.grow_arguments(growth)]
+    return Operation(arguments + (["--auto-compact=1.0001"] if name == "grow-compact" else []), growth)

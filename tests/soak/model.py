@@ -1,7 +1,8 @@
-"""What a database must hold: the acknowledged rows, kept apart from the code under attack.
+"""What a database must hold: the acknowledged rows and edges, kept apart from the code under attack.
 
-A Model has the features, labels and splits of every node as plain Python values, and for each writer the changes that it
-made, in order. An export of the database (`quarry export`) is read by this file's own reader of .npy and compared.
+A Model has the features, labels and splits of every node as plain Python values, the edges as pairs, and for each writer the
+changes that it made, in order. An export of the database (`quarry export`) is read by this file's own reader of .npy and
+compared. The graph is undirected.
 """
 
 import ast
@@ -47,11 +48,19 @@ def row_of(author, number, node, dim):
     return struct.pack(f"<{dim}f", author, number, node, *(values.random() for _ in range(dim - 3)))
 
 
-class State:
-    """Features (bytes of a row), label and split of each node, at one moment."""
+def pair_of(source, destination):
+    return (min(source, destination), max(source, destination))
 
-    def __init__(self, rows, labels, splits):
-        self.rows, self.labels, self.splits = rows, labels, splits
+
+class State:
+    """Features (bytes of a row), label and split of each node, and the edges, a set of pairs, at one moment. `edges` of None:
+    nobody has looked at them."""
+
+    def __init__(self, rows, labels, splits, edges=None):
+        self.rows, self.labels, self.splits, self.edges = rows, labels, splits, edges
+
+    def copy(self):
+        return State(list(self.rows), list(self.labels), list(self.splits), None if self.edges is None else set(self.edges))
 
     def of(self, node):
         return self.rows[node], self.labels[node], self.splits[node]
@@ -76,7 +85,9 @@ class State:
             payload = read_npy(file)[2] if file.exists() else b""
             for node in struct.unpack(f"<{len(payload) // 8}q", payload):
                 splits[node] = split
-        return State(rows, labels, splits)
+        kind, (_, count), payload = read_npy(folder / "edges.npy")
+        ends = struct.unpack(f"<{2 * count}{'q' if kind == '<i8' else 'I'}", payload)
+        return State(rows, labels, splits, {pair_of(*pair) for pair in zip(ends[:count], ends[count:])})
 
 
 class Change:
@@ -95,6 +106,23 @@ class Change:
                 state.splits[node] = self.split
 
 
+class Growth:
+    """One commit of the graph: nodes with these rows and labels and of this split come behind the last one, edges come or go."""
+
+    def __init__(self, first, rows=(), labels=(), split="none", edges=(), gone=()):
+        self.first, self.rows, self.labels, self.split = first, list(rows), list(labels), split
+        self.edges = {pair_of(*edge) for edge in edges}
+        self.gone = {pair_of(*edge) for edge in gone}
+
+    def apply(self, state):
+        assert len(state.rows) == self.first, "one writer at a time lets the graph grow"
+        state.rows += self.rows
+        state.labels += self.labels
+        state.splits += [self.split] * len(self.rows)
+        if state.edges is not None:
+            state.edges = (state.edges - self.gone) | self.edges
+
+
 class Writer:
     """The changes of one writer that the settled state has not, in order. The first `answered` of them were answered, the
     first `durable` as being on disk."""
@@ -104,11 +132,35 @@ class Writer:
         self.changes = []
         self.answered = self.durable = 0
 
+    def grows(self):
+        return any(isinstance(change, Growth) for change in self.changes)
+
+    def difference(self, trial, before, found):
+        """What of the writer's, had it made `trial` of `before`, is not as was found; None: nothing."""
+        nodes = (*self.nodes, *range(before, len(trial.rows)))
+        wrong = [node for node in nodes if node >= len(found.rows) or trial.of(node) != found.of(node)]
+        if wrong:
+            node = wrong[0]
+            there = found.describe(node) if node < len(found.rows) else "nothing"
+            return f"{len(wrong)} nodes are not as acknowledged, node {node} first: {there} instead of {trial.describe(node)}"
+        return difference_of_graphs(trial, found) if self.grows() else None
+
+
+def difference_of_graphs(expected, found):
+    if len(found.rows) != len(expected.rows):
+        return f"{len(found.rows)} nodes instead of {len(expected.rows)}"
+    if found.edges is None or expected.edges is None or found.edges == expected.edges:
+        return None
+    missing, strange = sorted(expected.edges - found.edges), sorted(found.edges - expected.edges)
+    return f"{len(missing)} edges are missing, {len(strange)} are there that should not be: {(missing + strange)[0]} first"
+
 
 class Model:
-    """What must be there. Writers own their nodes; each makes one change after the other.
+    """What must be there. Writers own their nodes; each makes one change after the other. One of them may let the graph grow:
+    nodes that come are its own.
 
     attempt(change)  the change is about to be made: it may be there from now on, or not
+    withdraw()       it was refused: it is not there
     acknowledge()    it was acknowledged: it must be there, and so must those before it. One that is not synced may be lost with
                      the power, or the process, but not before a later one
     difference(state)  None, or what of `state` cannot be; what was found of open changes is settled otherwise
@@ -124,11 +176,11 @@ class Model:
     def copy(self):
         return copy.deepcopy(self)
 
-    def owned_by(self, writers):
-        """Divides the nodes anew among so many writers. REQUIRES: nothing is open."""
+    def owned_by(self, writers, grower=False):
+        """Divides the nodes anew among so many writers; the grower, behind them, has none. REQUIRES: nothing is open."""
         assert not any(writer.changes for writer in self.writers)
         nodes = range(len(self.state.rows))
-        self.writers = [Writer(nodes[i::writers]) for i in range(writers)]
+        self.writers = [Writer(nodes[i::writers]) for i in range(writers)] + [Writer([])] * grower
 
     @property
     def dim(self):
@@ -147,6 +199,11 @@ class Model:
         assert writer.answered == len(writer.changes), "an earlier change is open: settle it first"
         writer.changes.append(change)
 
+    def withdraw(self, writer=0):
+        """The change was refused before anything of it was done: it is not there."""
+        assert self.is_open(writer)
+        self.writers[writer].changes.pop()
+
     def is_open(self, writer=0):
         """Whether nobody knows what became of a change."""
         return self.writers[writer].answered != len(self.writers[writer].changes)
@@ -162,25 +219,30 @@ class Model:
 
     def difference(self, found):
         """None when `found` has every acknowledged change, each open one wholly or not at all, and nothing else."""
-        if len(found.rows) != len(self.state.rows):
-            return f"{len(found.rows)} nodes instead of {len(self.state.rows)}"
-        settled = copy.deepcopy(self.state)
+        settled = self.state.copy()
+        before = len(settled.rows)
+        grown = {}  # nodes by who owns them from now on
         for number, writer in enumerate(self.writers):
             text = None
             for count in range(writer.durable, len(writer.changes) + 1):
-                trial = State(list(settled.rows), list(settled.labels), list(settled.splits))
+                trial = settled.copy()
                 for change in writer.changes[:count]:
                     change.apply(trial)
-                wrong = [node for node in writer.nodes if trial.of(node) != found.of(node)]
-                if not wrong:
+                wrong = writer.difference(trial, len(settled.rows), found)
+                if wrong is None:
+                    grown[number] = range(len(settled.rows), len(trial.rows))
                     settled = trial
                     break
-                text = text or (f"{len(wrong)} nodes of writer {number} are not as acknowledged, node {wrong[0]} first: "
-                                f"{found.describe(wrong[0])} instead of {trial.describe(wrong[0])}")
+                text = text or f"writer {number}: {wrong}"
             else:
                 return text
+        wrong = difference_of_graphs(settled, found)
+        if wrong:
+            return wrong
+        assert sum(map(len, grown.values())) == len(settled.rows) - before
         self.state = settled
-        for writer in self.writers:
+        for number, writer in enumerate(self.writers):
+            writer.nodes = [*writer.nodes, *grown[number]] if grown[number] else writer.nodes
             writer.changes, writer.answered, writer.durable = [], 0, 0
         return None
 
@@ -201,7 +263,7 @@ class Graph:
         rows = [row_of(0, 0, node, dim) for node in range(nodes)]
         labels = [node % CLASSES for node in range(nodes)]
         splits = ["train" if node % 4 == 0 else SPLITS[rng.randrange(4)] for node in range(nodes)]
-        self.state = State(rows, labels, splits)
+        self.state = State(rows, labels, splits, {pair_of(*edge) for edge in self.edges})
 
     def write(self, folder):
         folder = pathlib.Path(folder)

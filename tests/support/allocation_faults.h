@@ -18,7 +18,12 @@ class AllocationFaults {
   // Allocations since it was armed, with one that is not reached; disarms.
   static uint64_t Count() { return static_cast<uint64_t>(armed - left.exchange(0)); }
 
+  // What this thread asks for from now on, given back meanwhile or not.
+  static void CountBytes() { asked = 0; }
+  static uint64_t CountedBytes() { return asked; }
+
   static void* Allocate(size_t bytes) {
+    asked += bytes;
     if (left.load(std::memory_order_relaxed) > 0 && left.fetch_sub(1) == 1) throw std::bad_alloc();
     if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
     throw std::bad_alloc();
@@ -27,6 +32,7 @@ class AllocationFaults {
  private:
   static inline std::atomic<int64_t> left{0};
   static inline int64_t armed = 0;
+  static inline thread_local uint64_t asked = 0;
 };
 
 }  // namespace quarry

@@ -681,14 +681,20 @@ class Database:
         return numbers.astype(np.int64)
 
     def add_edges(
-        self, edges: Any, weights: Any = None, *, type: str | Sequence[str] | None = None, topology: str = "graph"
+        self, edges: Any, weights: Any = None, *, type: str | Sequence[str] | None = None, topology: str = "graph", **columns: Any
     ) -> dict[str, int]:
         """Adds edges [2, n], sources and destinations, in one commit: what has become of the graph. Where equal edges are
         kept once, one that is there stays ("present"), or gets the new weight. Streams and loaders that are open keep the
         edges that they have; those that are opened from then on have the new ones.
 
         `type`: of a graph with several relations, the one that all the edges are of: its name, or ("author", "writes",
-        "paper"); where nodes have types, ids then count from 0 in each, as in a `HeteroData`'s edge_index."""
+        "paper"); where nodes have types, ids then count from 0 in each, as in a `HeteroData`'s edge_index. Other columns, as
+        times=, are refused: they stay arrays of your own, by `edge_ids`."""
+        if columns:
+            raise Unsupported(
+                f"{', '.join(f'{name}=' for name in columns)}: a database keeps the weights and types of edges, and nothing else of them: keep it in an array "
+                "of your own, and put it in the order of edge ids afterwards: by_id[db.edge_ids(edges)] = values (docs/python.md); a Loader takes it as edge_attrs"
+            )
         pairs, relation = self._typed(edges, type, topology)
         return self._change([], [], pairs, weights, topology, relation=relation)
 
@@ -861,10 +867,12 @@ class Database:
 
     def compact(self, table: str | None = None, *, dry_run: bool = False, progress: ProgressCallable | bool | None = None) -> dict[str, dict[str, float]]:
         """Folds changed rows into new files, of one table or of all, and then nodes and edges that came and went into a new
-        file of the graph; a report of each."""
-        names = self.tables if table is None else [table]
+        file of the graph (alone: table="graph"); a report of each."""
+        tables = self.tables
+        graph = table is None or (table == "graph" and table not in tables)
+        names = tables if table is None else [] if graph else [table]
         reports = {name: run_with_progress(lambda told, name=name: _quarry.compact(self._store, name, dry_run, told), progress) for name in names}  # type: ignore[misc]
-        if table is None:
+        if graph:
             reports["graph"] = run_with_progress(lambda told: _quarry.compact_topology(self._store, "graph", dry_run, told), progress)
         return reports
 

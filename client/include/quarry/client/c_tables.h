@@ -126,6 +126,21 @@ struct quarry_graph_changed {
 int quarry_change_graph(quarry_store* store, const struct quarry_graph_change* change,
                         const struct quarry_put_rows* tables, size_t table_count,
                         struct quarry_graph_changed* changed, size_t changed_bytes);
+/* Since version 1.11: a commit in pieces, for more than memory holds. What is added is on disk, where nobody sees it, until
+ * all of it is committed: one at a time in a database (QUARRY_BUSY). After an error all of it is forgotten, and the same
+ * error is given from then on. For one thread at a time; freed before its store. */
+typedef struct quarry_large_put quarry_large_put;
+/* `graph`: topology, first_node, nodes and node_type, of all pieces, and names, edges and removed nodes that come first; null:
+ * rows alone come. */
+int quarry_begin_put(quarry_store* store, const struct quarry_graph_change* graph, quarry_large_put** put);
+/* As quarry_put has them; of two writes to a row the later one counts. */
+int quarry_put_more(quarry_large_put* put, const struct quarry_put_rows* tables, size_t table_count);
+/* More names, edges and removed nodes; what all pieces say alike may be left out. QUARRY_USAGE where the put began without a
+ * graph, or with another one. */
+int quarry_change_more(quarry_large_put* put, const struct quarry_graph_change* change);
+/* On disk when it returns; call it once. `changed` may be null; where rows alone came, it has a timestamp and zeros. */
+int quarry_commit_put(quarry_large_put* put, struct quarry_graph_changed* changed, size_t changed_bytes);
+void quarry_large_put_free(quarry_large_put* put); /* forgets it, unless it was committed */
 /* One row of a float type, to be put. QUARRY_INVALID_ARGUMENT when `row` has other bytes than such a row. */
 int quarry_encode_row(int element_type, const float* values, uint32_t dim, void* row, size_t row_bytes);
 

@@ -15,6 +15,8 @@
 // the first of them took, and what they wrote themselves. What a transaction writes is one commit, by
 // COMMIT, under one timestamp: of rows, which its statements see, and of nodes and edges that come and go
 // (GraphChange), which they do not. It replaces what others have written to the same rows since the snapshot.
+// The functions create_table(name, dim, element_type) and drop_table(name) make and remove tables of the database at once,
+// outside of transactions.
 //
 // Connection and Rows belong to one thread; any number of connections may be open, whoever writes to the store
 // meanwhile. Store and budget outlive them, Rows must be gone before their connection. What only reads changes
@@ -38,7 +40,9 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
+#include "quarry/format/wire_maintenance.h"
 #include "quarry/storage/store.h"
 
 struct sqlite3_stmt;
@@ -48,6 +52,9 @@ namespace quarry::sql {
 // NULL, INTEGER, REAL, TEXT, BLOB.
 using Value = std::variant<std::monostate, int64_t, double, std::string, std::vector<std::byte>>;
 
+// Does a task as whoever has the database does it for everybody (quarry/service/maintenance.h), one at a time.
+using MaintainFunction = std::function<Status(const wire::MaintenanceTask&, const ProgressFunction&)>;
+
 struct ConnectionOptions {
   bool write = false;               // UPDATE, INSERT and DELETE reach the database
   double timeout_seconds = 0;       // for one statement, from its first row on; 0 = none
@@ -56,6 +63,8 @@ struct ConnectionOptions {
   // Asked before temporary files grow by this many bytes; an error ends the statement. Told, by a negative
   // number, when they shrink. May be empty.
   std::function<Status(int64_t bytes)> temp_files;
+  // What create_table() and drop_table() ask for; they are refused where it is empty.
+  MaintainFunction maintain;
 };
 
 // One statement and its rows, forward only. Moved, not copied.

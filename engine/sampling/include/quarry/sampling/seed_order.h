@@ -13,6 +13,7 @@
 // Pure functions of their arguments: one seed gives one order (invariant 6).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -42,8 +43,12 @@ struct OrderedSeeds {
 
 // Shuffles `seeds` as every road shuffles a pass: by (seed, pass). With `places`, of nodes at several times
 // (quarry/storage/times.h): times come in random order, and the seeds of each in random order after each other, so that a
-// batch has seeds of few times, whose neighbors' rows lie in as few bands of the table. That takes 4 bytes more a seed.
+// batch has seeds of few times, whose neighbors' rows lie in as few bands of the table. That takes ShuffleBytes beside them.
 void ShuffleSeeds(std::span<NodeId> seeds, uint64_t seed, uint64_t pass, uint64_t places = 0);
+// A copy of the seeds, and the place of each time in it.
+constexpr uint64_t ShuffleBytes(uint64_t seeds, uint64_t times) {
+  return times > 1 ? seeds * sizeof(NodeId) + std::min(seeds, times) * sizeof(std::span<NodeId>) : 0;
+}
 
 // `topology` must have a side loaded into memory (CSC is used where both are); kOutOfBudget says so
 // otherwise. `labels` by node, -1 = none; empty = no labels: then `sequences` 0 means a fifth of the number

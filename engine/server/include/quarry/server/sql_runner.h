@@ -18,7 +18,9 @@
 #include <vector>
 
 #include "quarry/base/budget.h"
+#include "quarry/base/progress.h"
 #include "quarry/base/status.h"
+#include "quarry/format/wire_maintenance.h"
 #include "quarry/format/wire_sql.h"
 
 namespace quarry {
@@ -53,6 +55,8 @@ struct SqlOptions {
   // Asked before temporary files of the connection grow by this many bytes, which an error forbids; told, by
   // a negative number, when they shrink.
   std::function<Status(int64_t bytes)> temp_files;
+  // Does what statements ask for that make and remove tables, in the server's turn.
+  std::function<Status(const wire::MaintenanceTask& task, const ProgressFunction& progress)> maintain;
 };
 
 class SqlRunner {

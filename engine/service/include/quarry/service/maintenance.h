@@ -14,14 +14,16 @@
 #include "quarry/format/wire_maintenance.h"
 #include "quarry/layout/layout.h"
 #include "quarry/service/embedding_service.h"
+#include "quarry/service/stored_tables.h"
 #include "quarry/storage/store.h"
 
 namespace quarry {
 
 class Maintenance {
  public:
-  // Both outlive it.
-  Maintenance(Store& store, EmbeddingService& embeddings) : store_(store), embeddings_(embeddings) {}
+  // All outlive it. `tables`: what lookups of this process keep open.
+  Maintenance(Store& store, EmbeddingService& embeddings, StoredTables& tables)
+      : store_(store), embeddings_(embeddings), tables_(tables) {}
 
   // Does the task, within `budget`. Faults that VerifyDatabase finds are no error. Errors are those of
   // VerifyStore, CompactTable, CheckpointStore, ExportDatabase, BuildLayout, RebuildLayout, DropLayout,
@@ -35,6 +37,7 @@ class Maintenance {
 
   Store& store_;
   EmbeddingService& embeddings_;
+  StoredTables& tables_;
 };
 
 // "a compaction of table \"feature\"".

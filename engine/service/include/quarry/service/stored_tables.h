@@ -47,6 +47,8 @@ class StoredTables {
 
   // Everything committed so far; the same view as before while there was no commit.
   Result<std::shared_ptr<View>> Newest();
+  // Keeps no view for the next request: a table that only it would hold can be dropped.
+  void LetGo();
   // kNotFound lists what there is.
   Result<TableRecord> Find(std::string_view name) const;
 

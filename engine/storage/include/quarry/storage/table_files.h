@@ -27,7 +27,7 @@ class TableFiles {
  private:
   struct OpenFile {
     MemoryBudget::Reservation reservation;
-    uint64_t generation = 0;
+    std::weak_ptr<const void> pin;  // the snapshot's: a table that was dropped and made again has another one
     std::unique_ptr<FeatureTable> table;
   };
 
