@@ -8,7 +8,7 @@ namespace {
 
 enum EmbeddingColumn : int { kTable, kId, kVector, kTimestamp };
 
-constexpr Column kColumns[] = {
+constexpr Column kEmbeddingColumns[] = {
     {"table", ColumnType::kText, Pushdown::kEquality},
     {"id", ColumnType::kInteger, Pushdown::kRange},
     {"vector", ColumnType::kBlob},
@@ -95,7 +95,7 @@ class EmbeddingRowsTable final : public Table {
  public:
   explicit EmbeddingRowsTable(Session& session) : session_(session) {}
   std::string_view name() const override { return "embedding_rows"; }
-  std::span<const Column> columns() const override { return kColumns; }
+  std::span<const Column> columns() const override { return kEmbeddingColumns; }
 
   // Pages lie in no order of their rows: each is a request.
   std::optional<Estimate> Price(const Query& query) const override {

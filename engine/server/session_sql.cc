@@ -10,7 +10,7 @@
 namespace quarry {
 namespace {
 
-constexpr size_t kConnectionsMax = 16;  // per session, each with what SQLite keeps for it
+constexpr size_t kSqlConnectionsMax = 16;  // per session, each with what SQLite keeps for it
 constexpr size_t kCursorsMax = 64;      // per session, each with a snapshot
 constexpr double kSecondsMax = 3600;    // limit of a statement, whatever its client asks for
 constexpr uint64_t kTextCopies = 2;     // a text and its parameters: the server's copy and the cursor's
@@ -78,7 +78,7 @@ void Session::Sql::WorkSql(uint64_t id, const std::shared_ptr<Hold>& hold, std::
 // Takes no time to speak of, and so none of the threads that may be busy for an hour.
 void Session::Sql::On(uint64_t id, const wire::OpenSql& request) {
   if (core_.sql == nullptr) return Reply(id, Status(Code::kUnsupported, "this server runs no SQL"));
-  if (connections_.size() >= kConnectionsMax) {
+  if (connections_.size() >= kSqlConnectionsMax) {
     return Reply(id, MakeStatus(Code::kOutOfBudget, "this session has {} SQL connections: close some",
                                 connections_.size()));
   }

@@ -176,7 +176,7 @@ bool operator==(const MultiDeviceCacheCounts& a, const MultiDeviceCacheCounts& b
 }
 
 TEST(MultiDeviceCacheTest, IsFirstInFirstOutForAnyNumberOfBuffersUnderEverySchedule) {
-  const uint64_t schedules = testing_util::Repetitions(1000);
+  const uint64_t schedules = testing_util::Repetitions(1000, 5);
   uint64_t hits = 0, host_hits = 0, evictions = 0;
   for (uint64_t seed = 1; seed <= schedules; ++seed) {
     SCOPED_TRACE(seed);

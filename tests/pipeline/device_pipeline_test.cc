@@ -36,7 +36,7 @@ bool DeviceEndsAsTheSerialRun(uint64_t seed, AsyncMode mode) {
 }
 
 TEST(DevicePipelineTest, OacEndsBitForBitAsTheSerialRunOfItsComputationOrder) {
-  for (uint64_t seed = 1; seed <= testing_util::Repetitions(1000); ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(1000, 5); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ASSERT_TRUE(DeviceEndsAsTheSerialRun(seed, AsyncMode::kOac));
   }

@@ -76,7 +76,7 @@ struct Planned {
 };
 
 TEST(DeviceRoadTest, DeliversEveryRowHoweverTheCacheIsSplit) {
-  testing_util::SomeOf some;
+  testing_util::SomeOf some(0, 5);
   for (const ElementType type : {ElementType::kFloat32, ElementType::kFloat16, ElementType::kInt8}) {
     for (const uint64_t dim : {128, 13}) {
       for (const uint64_t cache_percent : {0, 20, 100}) {
@@ -123,7 +123,7 @@ TEST(DeviceRoadTest, DeliversEveryRowHoweverTheCacheIsSplit) {
 TEST(DeviceRoadTest, IsOrderedByEventsUnderEverySchedule) {
   Planned planned({.nodes = 400}, 20);
   const uint64_t half = planned.CacheSlots() / 2;
-  const uint64_t seeds = testing_util::Repetitions(1000);
+  const uint64_t seeds = testing_util::Repetitions(1000, 5);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
@@ -248,7 +248,7 @@ TEST(DeviceRoadTest, AFeedDeliversWhatAnyRoadGives) {
     const TinyDatabase database(TinyGraph{.nodes = 1000, .dim = dim});
     OpenRoad open(database.path(), SmallOptions());
     ASSERT_OK(open.status);
-    for (uint64_t seed = 1; seed <= testing_util::Repetitions(100); ++seed) {
+    for (uint64_t seed = 1; seed <= testing_util::Repetitions(100, 5); ++seed) {
       FakeDevice device({.seed = seed});
       {
         DeviceFeed feed({.device = &device, .bytes = kGiB}, kGiB);

@@ -102,7 +102,7 @@ Status TakePass(Road& road, const PassOptions& pass, const Batches& expected, De
 }
 
 TEST(LiveDeviceTest, DeliversWhatTheRoadToMemoryGivesWhateverStays) {
-  testing_util::SomeOf some;
+  testing_util::SomeOf some(0, 5);
   for (const ElementType type : {ElementType::kFloat32, ElementType::kFloat16, ElementType::kInt8}) {
     for (const uint64_t dim : {128, 13}) {
       World world({.nodes = 1000, .dim = dim, .type = type});
@@ -188,7 +188,7 @@ TEST(LiveDeviceTest, SamplesThereAsTheProcessorDoes) {
 TEST(LiveDeviceTest, IsOrderedByEventsUnderEverySchedule) {
   World world({.nodes = 400});
   const Batches expected[] = {world.Expected(world.Pass(0)), world.Expected(world.Pass(1))};
-  for (uint64_t seed = 1; seed <= testing_util::Repetitions(1000); ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(1000, 5); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
     {
@@ -241,7 +241,7 @@ TEST(LiveDeviceTest, IsWrongWithoutItsEvents) {
 TEST(LiveDeviceTest, APassThatIsGivenUpLeavesTheRoadWhole) {
   World world({.nodes = 1000});
   const Batches expected = world.Expected(world.Pass(0));
-  for (uint64_t seed = 1; seed <= testing_util::Repetitions(20); ++seed) {
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(20, 2); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FakeDevice device({.seed = seed});
     {

@@ -65,7 +65,7 @@ std::unique_ptr<TinyDatabase> PlannedRoadTest::database_;
 TEST_F(PlannedRoadTest, RepeatsTheLiveEpochsForEveryPolicyAndDiskBudget) {
   OpenRoad open(database().path(), SmallOptions());
   const std::vector<std::vector<Meaning>> expected = Live(open, 2);
-  testing_util::SomeOf some;
+  testing_util::SomeOf some(0, 3);
   for (const PolicyKind policy : kAllPolicies) {
     for (const bool small_disk : {false, true}) {
       for (const uint32_t epochs : {1U, 2U}) {

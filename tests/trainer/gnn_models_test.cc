@@ -136,7 +136,7 @@ TEST_P(GnnModels, AgreesWithPlainTorchInOutputsAndEveryGradient) {
   const std::vector<Shape> shapes = {
       {{9, 40}, 10}, {{9, 40, 150}, 10}, {{7, 30, 60, 90}, 33}, {{5, 60, 700}, 5000}};
   static uint64_t tests = 0;
-  testing_util::SomeOf some(tests++);
+  testing_util::SomeOf some(tests++, 2);
   for (const Shape& shape : shapes) {
     if (!some.TakesNext()) continue;
     std::vector<uint32_t> widths(shape.hops.size(), 24);

@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Models, InferLayersTest,
 TEST_P(InferLayersTest, GivesWhatDenseLayersGiveInAnyMemory) {
   SCOPED_TRACE(fmt::format("seed {}", kGraphSeed));
   static uint64_t tests = 0;
-  testing_util::SomeOf some(tests++);
+  testing_util::SomeOf some(tests++, 2);
   for (GraphWorld* const world : {&Anywhere(), &Near()}) {
     for (const Direction direction : {Direction::kIn, Direction::kOut, Direction::kBoth}) {
       if (!some.TakesNext()) continue;
