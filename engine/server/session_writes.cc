@@ -81,6 +81,7 @@ Result<Session::Writes::PutBatch> Session::Writes::BatchOf(const wire::Put& requ
 
 Result<wire::Response> Session::Writes::DoPut(const wire::Put& request) {
   const ScopedSpan span("put", request.number);
+  core_.hub->WaitClosed(budget());
   if (request.graph) {
     QUARRY_TRY(const auto put, PiecePut::Begin(core_.store, budget(), request.graph));
     QUARRY_RETURN_IF_ERROR(AddTo(*put, request));
@@ -107,6 +108,7 @@ Result<wire::Response> Session::Writes::CommitOf(PiecePut& put) {
 
 Status Session::Writes::Stage(const wire::Put& request, const std::shared_ptr<StagedPut>& staged) const {
   const ScopedSpan span("put", request.number);
+  core_.hub->WaitClosed(budget());
   std::unique_ptr<PiecePut> put;
   if (request.piece == 1) {  // before the put is locked: the turn locks the put that it ends
     const auto begin = [&] { return PiecePut::Begin(core_.store, budget(), request.graph); };
