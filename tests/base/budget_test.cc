@@ -100,7 +100,7 @@ TEST(MemoryBudgetTest, LoansGiveWayToConcurrentReservations) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; t++) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 2000; i++) {
+      for (int i = 0; i < 300; i++) {
         const auto reservation = budget.Reserve(300, "x");
         ASSERT_OK(reservation);
         hold(300);
