@@ -8,6 +8,7 @@
 #include "quarry/objects/push.h"
 #include "quarry/objects/thin_database.h"
 #include "quarry/storage/lock.h"
+#include "quarry/storage/run_merger.h"
 
 namespace quarry {
 namespace {
@@ -77,9 +78,12 @@ struct Database::View {
 
 Database::Database(std::unique_ptr<View> view, std::unique_ptr<IoBackend> backend,
                    std::unique_ptr<Store> store, uint64_t memory_bytes)
-    : view_(std::move(view)), backend_(std::move(backend)), store_(std::move(store)), budget_(memory_bytes) {}
+    : view_(std::move(view)), backend_(std::move(backend)), store_(std::move(store)), budget_(memory_bytes) {
+  store_->merger().Start(budget_);
+}
 
-Database::~Database() = default;
+// The budget goes before the store.
+Database::~Database() { store_->merger().Finish(); }
 
 Result<std::unique_ptr<Database>> Database::Open(const std::string& address, DatabaseOptions options) {
   std::unique_ptr<IoBackend> backend = std::move(options.backend);

@@ -215,6 +215,7 @@ std::vector<Column> GrowthColumns() {
     };
     ForEachFigure(GrowthCost(), add);
     ForEachFigure(GrowthWritten(), add);
+    ForEachFigure(GrowthMeasured(), add);
     return figures;
   }();
   std::vector<Column> columns = {{"topology", kText}};
@@ -231,6 +232,7 @@ Result<RowList> ListGrowth(Session& session, const Query&) {
     const auto add = [&](std::string_view, auto value) { row.push_back(NumberValue(value)); };
     ForEachFigure(CostOf(topology, device), add);
     ForEachFigure(session.store().growth().Of(topology.name), add);
+    ForEachFigure(session.store().growth().Measured(topology), add);
     rows.Add(std::move(row));
   }
   return rows;

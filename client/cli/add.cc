@@ -17,8 +17,8 @@
 #include "quarry/import/graph_change.h"
 #include "quarry/import/put.h"
 #include "quarry/layout/cost_model.h"
+#include "quarry/storage/growth_cost.h"
 #include "quarry/storage/record_names.h"
-#include "quarry/storage/runs_price.h"
 #include "remote_change.h"
 
 namespace quarry::cli {
@@ -173,14 +173,41 @@ Status TakeNodes(const ChangeArguments& arguments, const ChangeSource& source, G
   return arguments.names.empty() ? Status::Ok() : change.NameAll(arguments.names);
 }
 
+// What the process that has the database open has measured: nothing, where that is this one. A server that runs no SQL, or is of
+// before it was measured, says nothing either.
+GrowthMeasured MeasuredBy(client::Store& store, const std::string& topology) {
+  GrowthMeasured measured;
+  const client::Value parameter = topology;
+  const auto rows = store.Query("SELECT * FROM growth WHERE topology = ?1", {&parameter, 1});
+  if (!rows.ok()) return {};
+  const auto found = (*rows)->Next();
+  if (!found.ok() || !*found) return {};
+  const std::vector<std::string>& columns = (*rows)->columns();
+  ForEachField(measured, [&](std::string_view name, auto& figure) {
+    const auto column = static_cast<size_t>(std::ranges::find(columns, name) - columns.begin());
+    if (column == columns.size()) return;
+    std::visit(
+        [&](const auto& value) {
+          using Value = std::remove_cvref_t<decltype(value)>;
+          if constexpr (std::is_arithmetic_v<Value>) {
+            figure = static_cast<std::remove_cvref_t<decltype(figure)>>(value);
+          }
+        },
+        (*rows)->value(column));
+  });
+  return measured;
+}
+
 // Folds the runs where they slow sampling down beyond the bound. The change is committed by then.
 Status FoldBeyond(client::Store& store, const ChangeArguments& arguments, GraphChangeReport& done) {
   if (arguments.auto_compact == 0) return Status::Ok();
   QUARRY_TRY(const Manifest manifest, ManifestOf(store, arguments.database));
   const std::string& name = arguments.options.topology;
   const TopologyRecord* const topology = manifest.FindTopology(name);
-  if (topology == nullptr || !PaysToFold(*topology, DeviceOf(manifest), arguments.auto_compact))
+  if (topology == nullptr ||
+      !PaysToFold(*topology, DeviceOf(manifest), MeasuredBy(store, name), arguments.auto_compact)) {
     return Status::Ok();
+  }
   ProgressBar bar;
   const auto report = store.Maintain(wire::CompactTable{.table = name, .topology = true},
                                      bar.AsFunction("the graph is as it was committed"));

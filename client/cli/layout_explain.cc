@@ -133,10 +133,12 @@ void PrintGraph(const Told& told) {
     Print(
         "  since      edges came or went, and were folded into the graph's file: nobody knows whose "
         "batches\n");
-  } else if (const uint64_t edges = count("edges_changed"); edges > 0) {
-    Print("  since      {} came or went: {} of {} seeds, in {} of {} batches, draw from lists that changed\n",
-          Counted(edges, "edge"), count("seeds_changed"), count("seeds"), count("batches_changed"),
-          told.record.batch_count);
+  } else if (const uint64_t edges = count("edges_changed"); edges > 0 || count("lists_changed") > 0) {
+    // What was folded into the graph's file since is known by its lists.
+    Print("  since      {}: {} of {} seeds, in {} of {} batches, draw from lists that changed\n",
+          edges > 0 ? Counted(edges, "edge") + " came or went"
+                    : Counted(count("lists_changed"), "list") + " of neighbors changed",
+          count("seeds_changed"), count("seeds"), count("batches_changed"), told.record.batch_count);
   }
   if (count("batches_changed") > 0) {
     Print("  rebuilding {:.2f} s for these batches, {:.2f} s for all: `quarry layout rebuild` {}\n",

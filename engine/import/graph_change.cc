@@ -18,6 +18,7 @@
 #include "quarry/storage/growth.h"
 #include "quarry/storage/growth_cost.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/times.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
@@ -259,10 +260,7 @@ Result<GraphChangeReport> GraphChangeImpl::Commit() {
                                        .given_bytes = kEdgeGivenBytes * changed,
                                        .commit_bytes = commit.run ? commit.run->file_bytes : 0});
     KillPoint("graph: committed, not merged");
-    // The edges are there, whatever becomes of the merge: the next commit tries it again.
-    if (const Status merged = MergeRuns(store_, budget_, record_.name); !merged.ok()) {
-      LogInfo("{}: runs of edges were not merged: {}", store_.path(), merged.message());
-    }
+    if (commit.run) store_.merger().Committed(record_.name, budget_);
   }
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   const TopologyRecord& now = *manifest->FindTopology(record_.name);

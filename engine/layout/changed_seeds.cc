@@ -1,11 +1,14 @@
 #include "quarry/layout/changed_seeds.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "quarry/base/trace.h"
 #include "quarry/io/buffer.h"
 #include "quarry/layout/planned_block.h"
+#include "quarry/storage/folded_lists.h"
 #include "quarry/storage/topology_run.h"
 
 namespace quarry {
@@ -15,12 +18,10 @@ class ChangedLists {
  public:
   explicit ChangedLists(uint64_t node_count) : bits_(node_count) {}
   // Lists of nodes that the layout does not know are nobody's.
-  void Add(const ListEdits& edits) {
-    for (const NodeId list : edits.lists) {
-      if (list >= bits_.size() || bits_[list]) continue;
-      bits_[list] = true;
-      ++count_;
-    }
+  void Add(NodeId list) {
+    if (list >= bits_.size() || bits_[list]) return;
+    bits_[list] = true;
+    ++count_;
   }
   bool Has(NodeId node) const { return bits_[node]; }
   uint64_t count() const { return count_; }
@@ -30,9 +31,14 @@ class ChangedLists {
   uint64_t count_ = 0;
 };
 
-Result<ChangedLists> ListsSince(Store& store, MemoryBudget& budget, const TopologyRecord& topology,
-                                const LayoutRecord& layout, uint64_t node_count) {
+// None where it is not known.
+Result<std::optional<ChangedLists>> ListsSince(Store& store, MemoryBudget& budget,
+                                               const TopologyRecord& topology, const LayoutRecord& layout,
+                                               uint64_t node_count) {
   ChangedLists changed(node_count);
+  QUARRY_TRY(const bool known, ForEachFoldedList(store, topology, SidesOf(layout.spec.direction),
+                                                 layout.timestamp, [&](NodeId list) { changed.Add(list); }));
+  if (!known) return std::optional<ChangedLists>();
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   for (const TopologyRun& run : topology.runs) {
     if (run.timestamp <= layout.timestamp) continue;
@@ -41,10 +47,10 @@ Result<ChangedLists> ListsSince(Store& store, MemoryBudget& budget, const Topolo
     for (const Adjacency side : SidesOf(layout.spec.direction)) {
       QUARRY_TRY(const ListEdits edits,
                  LoadRun(store.backend(), store.path(), topology, run, manifest->database_id, side));
-      changed.Add(edits);
+      for (const NodeId list : edits.lists) changed.Add(list);
     }
   }
-  return changed;
+  return std::optional(std::move(changed));
 }
 
 // Seeds whose lists, or those of whom was drawn for them, have changed. Round k finds those of draws k hops deep, by what the
@@ -90,8 +96,8 @@ Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const
   const LayoutDirectory& directory = layout.directory();
   const TopologyRecord* const topology = snapshot.FindTopology(record.spec.topology);
   ChangedSeeds counted;
-  counted.known = topology != nullptr && topology->folded <= record.timestamp;
-  if (!counted.known || topology->ChangedSince(record.timestamp) == 0) return counted;
+  counted.known = topology != nullptr;
+  if (!counted.known || topology->timestamp() <= record.timestamp) return counted;
   const uint64_t block_bytes = std::max(kPageBytes, RoundUp(directory.block_bytes_max(), kPageBytes));
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(directory.node_count / 8 + IoBuffer::MappedBytes(block_bytes) +
@@ -99,7 +105,11 @@ Result<ChangedSeeds> CountChangedSeeds(Store& store, MemoryBudget& budget, const
                                 directory.batches.size() * sizeof(uint64_t) + 40 * directory.nodes_max() +
                                 (record.spec.edge_ids ? 20 : 12) * directory.edges_max(),
                             "counting changed seeds"));
-  QUARRY_TRY(const ChangedLists lists, ListsSince(store, budget, *topology, record, directory.node_count));
+  QUARRY_TRY(const std::optional<ChangedLists> since,
+             ListsSince(store, budget, *topology, record, directory.node_count));
+  counted.known = since.has_value();
+  if (!since) return counted;
+  const ChangedLists& lists = *since;
   counted.lists = lists.count();
   QUARRY_TRY(const IoBuffer pages, IoBuffer::Allocate(block_bytes));
   BlockDecoder decoder(static_cast<uint32_t>(directory.cache_slots), directory.node_count,

@@ -3,6 +3,7 @@
 #include <cassert>
 #include <vector>
 
+#include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/io/buffer.h"
@@ -28,6 +29,11 @@ constexpr uint64_t PlaceOf(uint64_t key) { return key & (kDiskTilePositions - 1)
 // Longer requests gain little bandwidth, and every request in flight owns this much staging memory.
 constexpr uint64_t kRequestBytesMax = 128 * kKiB;
 constexpr unsigned kDepthMax = 128;
+
+// What runs take of a draw is measured at one node in so many, so that the clock takes less than a thousandth of it. The thread may
+// have waited for a processor in between, which counts as no more than the dearest search (runs_price.cc).
+constexpr uint64_t kClockedOneIn = 16;
+constexpr double kSearchSecondsMax = 4e-6;
 
 // Pages that are merged into requests at a time; a request is cut where a window ends.
 constexpr size_t kWindowPages = 4096;
@@ -74,6 +80,8 @@ class DiskResolver final : public Resolver {
         shape_(ShapeOf(source)),
         staging_(std::move(staging)) {
     pages_per_side_ = CeilDiv(source.topology->BaseIndicesBytes(), kPageBytes);
+    edited_ =
+        std::ranges::any_of(sides_, [&](Adjacency side) { return !source.topology->edits(side).empty(); });
     slots_.resize(shape_.slot_count);
   }
   ~DiskResolver() override {
@@ -106,6 +114,8 @@ class DiskResolver final : public Resolver {
   const std::span<const Adjacency> sides_;
   const StagingShape shape_;
   uint64_t pages_per_side_ = 0;
+  bool edited_ = false;
+  uint64_t nodes_ = 0;  // whose lists were drawn from, where they are edited
   IoBuffer staging_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
@@ -157,6 +167,9 @@ size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors
     int list_side = -1;
     std::span<const NodeId> list;
     uint64_t list_begin = 0;
+    uint64_t searches = 0;
+    const bool clocked = edited_ && nodes_++ % kClockedOneIn == 0;
+    const double start = clocked ? MonotonicSeconds() : 0;
     for (; place < end; ++place) {
       const int side = static_cast<int>(tile.positions[place] >> 63);
       uint64_t position = tile.positions[place] & ~kSecondSide;
@@ -173,6 +186,7 @@ size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors
       }
       if (const EdgeEdits& edits = source_.topology->edits(sides_[side]); !edits.empty()) [[unlikely]] {
         const EdgeEdits::Place found = edits.Find(position);
+        ++searches;
         if (found.added) {
           neighbors[place] = edits.neighbors()[found.index];
           continue;
@@ -182,6 +196,10 @@ size_t DiskResolver::AnswerFromCache(const PositionTile& tile, NodeId* neighbors
       const uint64_t page = side * pages_per_side_ + position / kIndicesPerPage;
       keys_[key_count++] = page << kPageShift | position % kIndicesPerPage << kPlaceBits | place;
     }
+    stats.searches += searches;
+    if (!clocked) continue;
+    stats.search_seconds += kClockedOneIn * std::min(MonotonicSeconds() - start,
+                                                     kSearchSecondsMax * static_cast<double>(searches));
   }
   return key_count;
 }

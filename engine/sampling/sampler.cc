@@ -8,6 +8,7 @@
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/fanouts.h"
+#include "quarry/storage/growth_cost.h"
 #include "resolver.h"
 
 namespace quarry {
@@ -28,6 +29,7 @@ class DenseSampler final : public NeighborSampler {
   DenseSampler(const NeighborSource& source, const RoadSpec& spec, std::unique_ptr<Resolver> resolver,
                std::unique_ptr<HopDraw> draw)
       : lists_(source.lists),
+        meter_(source.lists == nullptr ? source.topology->meter() : nullptr),
         places_(source.lists == nullptr ? source.topology->node_count() : 0),
         times_(source.times),
         fanouts_(spec.fanouts),
@@ -53,6 +55,7 @@ class DenseSampler final : public NeighborSampler {
   Status Renumber(std::span<uint32_t> ids, Block& block);
 
   const PiecedLists* const lists_;  // null: those of a topology
+  RunsMeter* const meter_;          // null: nobody asks
   const uint64_t places_;           // nodes of the topology
   const uint64_t times_;
   const std::vector<uint32_t> fanouts_;
@@ -73,6 +76,7 @@ class DenseSampler final : public NeighborSampler {
 // before.
 Status DenseSampler::Sample(std::span<const NodeId> seeds, const DrawSeed& seed, Block& block) {
   const double start = MonotonicSeconds();
+  const SamplerStats before = stats_;
   block.nodes.clear();
   block.indices.clear();
   block.edge_ids.clear();
@@ -91,7 +95,12 @@ Status DenseSampler::Sample(std::span<const NodeId> seeds, const DrawSeed& seed,
   }
   stats_.edges += block.indices.size();
   stats_.nodes += block.nodes.size();
-  stats_.seconds += MonotonicSeconds() - start;
+  const double seconds = MonotonicSeconds() - start;
+  stats_.seconds += seconds;
+  if (meter_ != nullptr) {
+    meter_->Add(block.indices.size(), seconds, stats_.searches - before.searches,
+                stats_.search_seconds - before.search_seconds);
+  }
   return Status::Ok();
 }
 

@@ -6,7 +6,7 @@
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
-#include "quarry/storage/runs_price.h"
+#include "quarry/storage/growth_cost.h"
 #include "quarry/storage/topology_compaction.h"
 
 namespace quarry {
@@ -40,7 +40,8 @@ void GraphUpkeep::Look() {
   const std::shared_ptr<const Manifest> manifest = core_.store.manifest();
   const DeviceRecord device = DeviceOf(*manifest);
   for (const TopologyRecord& topology : manifest->topologies) {
-    if (!PaysToFold(topology, device, slowdown_max_)) continue;
+    const GrowthMeasured measured = core_.store.growth().Measured(topology);
+    if (!PaysToFold(topology, device, measured, slowdown_max_)) continue;
     const auto failed = failures_.find(topology.name);
     if (failed != failures_.end() && failed->second.timestamp == topology.timestamp()) continue;
     auto turn = core_.maintenance_turn.Take(

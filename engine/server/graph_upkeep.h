@@ -1,5 +1,5 @@
 // GraphUpkeep: folds runs of edges into the files of their topologies, beside whoever reads them, once they slow sampling
-// down beyond a bound (storage/runs_price.h).
+// down beyond a bound: as measured where samples are drawn, else as predicted (storage/growth_cost.h).
 //
 //   Start -> waiting --[a tick: none is dear, or the turn is another's]--> waiting
 //                    --[a tick: one is dear]--> folding [the maintainers' thread] --> waiting

@@ -20,6 +20,7 @@
 #include "quarry/base/units.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/storage/growth_cost.h"
+#include "quarry/storage/run_merger.h"
 #include "server_core.h"
 #include "session.h"
 #include "socket_path.h"
@@ -102,6 +103,7 @@ Status ServerImpl::Listen() {
       [this](const Session::Peer& peer, int descriptor) { return AddSession(peer, descriptor); });
   acceptor_->Start();
   ScheduleCheckpoint();
+  core_.store.merger().Start(core_.common);
   if (options_.auto_compact > 0) graph_upkeep_.emplace(core_, options_.auto_compact).Start();
   return StartThreads(
       "sessions", std::max(1U, options_.io_threads), [this](unsigned) { RunLoop(); }, [](const Status&) {},
@@ -220,6 +222,9 @@ void ServerImpl::AddGraphGauges() {
   AddFigures<GrowthCost>([](const TopologyRecord& topology, const Manifest& manifest) {
     return CostOf(topology, DeviceOf(manifest));
   });
+  AddFigures<GrowthMeasured>([this](const TopologyRecord& topology, const Manifest&) {
+    return core_.store.growth().Measured(topology);
+  });
   AddFigures<GrowthWritten>([this](const TopologyRecord& topology, const Manifest&) {
     return core_.store.growth().Of(topology.name);
   });
@@ -300,6 +305,7 @@ Status ServerImpl::Stop() {
   core_.readers.Stop();
   core_.writers.Stop();
   core_.sql_workers.Stop();
+  core_.store.merger().Stop();  // its memory is the server's, and nobody commits any more
   core_.maintainers.Stop();
   work_.reset();
   core_.io.stop();

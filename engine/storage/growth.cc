@@ -74,6 +74,18 @@ void SetTime(Manifest& manifest, const Store::GraphCommit& commit, uint64_t time
   topology->runs.back().timestamp = timestamp;
 }
 
+Status ChangeRuns(Manifest& manifest, std::string_view name,
+                  const std::function<bool(TopologyRecord&)>& replace, const std::string& path,
+                  std::vector<std::string>& gone) {
+  const auto topology = std::ranges::find(manifest.topologies, name, &TopologyRecord::name);
+  if (topology != manifest.topologies.end()) gone = FilesOf(*topology);
+  if (topology == manifest.topologies.end() || !replace(*topology)) {
+    return MakeStatus(Code::kBusy, "{}: topology \"{}\" was changed meanwhile: do it again", path, name);
+  }
+  for (const std::string& file : FilesOf(*topology)) std::erase(gone, file);
+  return Status::Ok();
+}
+
 // A commit of nodes that the manifest names may be one moment away from being visible. Files do not have its nodes yet:
 // compactions go by snapshots.
 void DropNewer(const Manifest& manifest, Snapshot& snapshot) {

@@ -1,9 +1,6 @@
 #include "quarry/storage/store.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -15,15 +12,16 @@
 #include "quarry/base/log.h"
 #include "quarry/base/mutex.h"
 #include "quarry/base/trace.h"
-#include "quarry/format/superblock.h"
 #include "quarry/storage/growth.h"
 #include "quarry/storage/growth_cost.h"
 #include "quarry/storage/leftovers.h"
 #include "quarry/storage/lock.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/times.h"
 #include "quarry/storage/topology_run.h"
 #include "quarry/storage/version_file.h"
+#include "runs_rights.h"
 #include "snapshot_list.h"
 #include "store_folder.h"
 #include "table_needs.h"
@@ -45,7 +43,10 @@ class StoreImpl final : public Store {
         leftovers_(FindLeftovers(backend_, path_, manifest)) {
     SetNewest(std::move(manifest));
   }
-  ~StoreImpl() override { remover_->Stop(); }
+  ~StoreImpl() override {
+    merger_.Stop();
+    remover_->Stop();
+  }
 
   const std::string& path() const override { return path_; }
   uint32_t version() override {
@@ -62,6 +63,7 @@ class StoreImpl final : public Store {
   }
   IoBackend& backend() override { return backend_; }
   GrowthTally& growth() override { return growth_; }
+  RunMerger& merger() override { return merger_; }
 
   Status PrepareToWrite() override {
     MutexLock lock(preparing_);
@@ -233,18 +235,12 @@ class StoreImpl final : public Store {
       return MakeStatus(Code::kNotFound, "{}: {}", path_,
                         ThereIsNo("topology", name, "topologies", newest.manifest->topologies));
     }
-    if (Times::Of(*record, newest.manifest->node_count).any()) {
-      return RefuseTimes(path_, *record, newest.manifest->node_count);
-    }
-    return Topology::Open(backend_, path_, *record, newest.manifest->database_id);
+    return OpenRecord(*record, newest.manifest->node_count);
   }
   Result<std::unique_ptr<Topology>> OpenTopology(const Snapshot& snapshot, std::string_view name) override {
     const TopologyRecord* record = snapshot.FindTopology(name);
     if (record == nullptr) return OpenTopology(name);  // which says what there is
-    if (Times::Of(*record, snapshot.node_count).any()) {
-      return RefuseTimes(path_, *record, snapshot.node_count);
-    }
-    return Topology::Open(backend_, path_, *record, manifest()->database_id);
+    return OpenRecord(*record, snapshot.node_count);
   }
 
   Result<std::unique_ptr<LargeWrite>> BeginGrowth(uint64_t nodes, uint32_t node_type) override {
@@ -291,34 +287,26 @@ class StoreImpl final : public Store {
     return deltas_.CommitStructure(name, commit.rows);
   }
 
-  Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) override {
-    std::vector<std::string> gone;
-    const auto change = [&](Manifest& next) -> Status {
-      const auto topology = std::ranges::find(next.topologies, before.name, &TopologyRecord::name);
-      if (topology != next.topologies.end()) gone = FilesOf(*topology);
-      if (topology == next.topologies.end() || !ReplaceRuns(before, after, *topology)) {
-        return MakeStatus(Code::kBusy, "{}: topology \"{}\" was changed meanwhile: do it again", path_,
-                          before.name);
-      }
-      for (const std::string& file : FilesOf(*topology)) std::erase(gone, file);
-      return Status::Ok();
+  Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after,
+                        const Catalog::FoldedRows& folded) override {
+    const auto replace = [&](TopologyRecord& topology) { return ReplaceRuns(before, after, topology); };
+    return SwitchRunsOf(before.name, replace, &folded);
+  }
+  Status SwitchRuns(std::string_view topology, std::span<const TopologyRun> merged,
+                    const TopologyRun& run) override {
+    const auto replace = [&](TopologyRecord& record) {
+      return merged.front().timestamp > FoldedUntil() && ReplaceMerged(merged, run, record);
     };
-    QUARRY_RETURN_IF_ERROR(UpdateManifest(change, nullptr));
-    KillPoint("topology: switched, old files there");
-    std::vector<std::shared_ptr<NamedFile>> files;
-    MutexLock lock(mutex_);
-    for (const std::string& file : gone) files.push_back(Replace(file));
-    return Status::Ok();
+    return SwitchRunsOf(topology, replace, nullptr);
   }
 
-  std::shared_ptr<const void> HoldRuns(RunsRight right) override {
-    MutexLock lock(mutex_);
-    std::weak_ptr<const void>& holder = runs_held_[static_cast<size_t>(right)];
-    if (!holder.expired()) return nullptr;
-    auto held = std::make_shared<const int>(0);
-    holder = held;
+  std::shared_ptr<RunsHold> HoldRuns(RunsRight right) override {
+    std::shared_ptr<RunsHold> held = rights_.Hold(right);
+    // A merge that has not seen the fold is named when this latch is free.
+    if (right == RunsRight::kFold) MutexLock settled(manifest_mutex_);
     return held;
   }
+  uint64_t FoldedUntil() const override { return rights_.FoldedUntil(); }
 
  private:
   // Removes what a large commit that was interrupted left. Nobody sees it.
@@ -337,6 +325,25 @@ class StoreImpl final : public Store {
                       ThereIsNo("table", name, "tables", manifest()->tables));
   }
 
+  Status SwitchRunsOf(std::string_view name, const std::function<bool(TopologyRecord&)>& replace,
+                      const Catalog::FoldedRows* folded) {
+    std::vector<std::string> gone;
+    const auto change = [&](Manifest& next) { return ChangeRuns(next, name, replace, path_, gone); };
+    QUARRY_RETURN_IF_ERROR(UpdateManifest(change, folded));
+    KillPoint("topology: switched, old files there");
+    std::vector<std::shared_ptr<NamedFile>> files;
+    MutexLock lock(mutex_);
+    for (const std::string& file : gone) files.push_back(Replace(file));
+    return Status::Ok();
+  }
+
+  Result<std::unique_ptr<Topology>> OpenRecord(const TopologyRecord& record, uint64_t node_count) {
+    if (Times::Of(record, node_count).any()) return RefuseTimes(path_, record, node_count);
+    QUARRY_TRY(auto topology, Topology::Open(backend_, path_, record, manifest()->database_id));
+    topology->set_meter(growth_.MeterOf(record, {topology->open_seconds(), topology->open_run_seconds()}));
+    return topology;
+  }
+
   void SetNewest(Manifest manifest) {
     auto newest = std::make_shared<const Manifest>(std::move(manifest));
     MutexLock lock(newest_mutex_);
@@ -353,9 +360,8 @@ class StoreImpl final : public Store {
     MutexLock lock(mutex_);
     HeldManifest named{.manifest = manifest(), .files = {}};
     for (const TableRecord& table : named.manifest->tables) named.files.push_back(FileOf(table.file));
-    for (const TopologyRecord& topology : named.manifest->topologies) {
+    for (const TopologyRecord& topology : named.manifest->topologies)
       for (const std::string& file : FilesOf(topology)) named.files.push_back(FileOf(file));
-    }
     return named;
   }
   // Takes it from the files that are named: it goes with the last that has it.
@@ -467,9 +473,10 @@ class StoreImpl final : public Store {
   std::map<std::string, std::vector<std::weak_ptr<NamedFile>>> replaced_ QUARRY_GUARDED_BY(mutex_);
   const std::shared_ptr<SnapshotList> held_ = std::make_shared<SnapshotList>();
   GrowthTally growth_;
-  std::array<std::weak_ptr<const void>, 2> runs_held_ QUARRY_GUARDED_BY(mutex_);
+  RunsRights rights_;
   DeltaLog deltas_{path_, [this](bool writable) { return OpenCatalog(writable); },
                    DeltaLog::kCommitsBesideMax, [this] { return StructureTimestamp(*manifest()); }};
+  RunMerger merger_{*this};
 };
 
 }  // namespace

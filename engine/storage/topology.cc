@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "quarry/base/process.h"
 #include "quarry/base/units.h"
 #include "quarry/format/checksum.h"
 #include "quarry/storage/edge_columns.h"
@@ -15,6 +16,7 @@ namespace quarry {
 Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::string& database_path,
                                                  const TopologyRecord& record,
                                                  std::span<const std::byte, 16> database_id) {
+  const double start = MonotonicSeconds();
   std::unique_ptr<Topology> topology(new Topology());
   topology->node_count_ = record.node_count;
   topology->edge_count_ = record.edge_count;
@@ -37,8 +39,11 @@ Result<std::unique_ptr<Topology>> Topology::Open(IoBackend& backend, const std::
     if (side == Adjacency::kCsr && !record.has_csr) continue;
     QUARRY_RETURN_IF_ERROR(topology->OpenSide(backend, side));
     if (record.runs.empty()) continue;
+    const double runs = MonotonicSeconds();
     QUARRY_RETURN_IF_ERROR(topology->OpenRuns(backend, database_path, record, database_id, side));
+    topology->open_run_seconds_ += MonotonicSeconds() - runs;
   }
+  topology->open_seconds_ = MonotonicSeconds() - start;
   return topology;
 }
 

@@ -19,6 +19,7 @@
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/data_file.h"
 #include "quarry/storage/edge_columns.h"
+#include "quarry/storage/folded_lists.h"
 #include "quarry/storage/growth_cost.h"
 #include "quarry/storage/topology_run.h"
 
@@ -321,32 +322,6 @@ Status GiveUp(Store& store, const TopologyRecord& record, const CompactionProgre
   return why;
 }
 
-// The first of the last runs that become one.
-size_t FirstToMerge(std::span<const TopologyRun> runs) {
-  size_t first = runs.size() - 1;
-  uint64_t behind = runs[first].added + runs[first].removed;
-  while (first > 0) {
-    const uint64_t edges = runs[first - 1].added + runs[first - 1].removed;
-    if (edges > 4 * behind) break;
-    behind += edges;
-    --first;
-  }
-  return first + 1 < runs.size() ? first : 0;
-}
-
-Result<TopologyRun> WriteMerged(Store& store, const TopologyRecord& record,
-                                std::span<const TopologyRun> merged, const TopologyRun& run) {
-  const std::shared_ptr<const Manifest> manifest = store.manifest();
-  QUARRY_TRY(const auto writer, TopologyRunWriter::Create(store.backend(), store.path(), record, run));
-  for (const Adjacency side : {Adjacency::kCsc, Adjacency::kCsr}) {
-    if (side == Adjacency::kCsr && !record.has_csr) continue;
-    QUARRY_TRY(const ListEdits edits,
-               LoadRuns(store.backend(), store.path(), record, merged, manifest->database_id, side));
-    QUARRY_RETURN_IF_ERROR(writer->Add(side, edits));
-  }
-  return writer->Finish(manifest->database_id);
-}
-
 }  // namespace
 
 Status ClearTopologyFile(Store& store, const std::string& file) {
@@ -367,13 +342,14 @@ Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& bud
                                                  bool dry_run, const ProgressFunction& progress,
                                                  const CompactionPace& pace) {
   const double start = MonotonicSeconds();
-  // Before the snapshot, so that no merge comes between.
-  const std::shared_ptr<const void> held = dry_run ? nullptr : store.HoldRuns(Store::RunsRight::kReplace);
+  // Before the snapshot, so that no merge of its runs comes between.
+  const std::shared_ptr<Store::RunsHold> held = dry_run ? nullptr : store.HoldRuns(Store::RunsRight::kFold);
   QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
   const TopologyRecord* const found = snapshot->FindTopology(name);
   if (found == nullptr) return store.OpenTopology(name).status();
   TopologyRecord record = *found;
   QUARRY_TRY(CompactionProgress done, FindProgress(store, record));
+  if (held != nullptr) held->folds_until = record.timestamp();
   TopologyCompactionReport report = {.runs = record.runs.size(),
                                      .nodes_added = record.added_nodes,
                                      .edge_count = record.edge_count,
@@ -392,6 +368,7 @@ Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& bud
   QUARRY_RETURN_IF_ERROR(CheckFoldSpace(store, record));
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(Topology::ResidentBytes(record) + kFoldBytes, "compacting a topology"));
+  QUARRY_TRY(const FoldedLists lists, FoldedLists::Of(store, record, CompactionFiles(record).generation));
   Snapshot then = *snapshot;  // with the edges and nodes that the file will have
   *std::ranges::find(then.topologies, name, &TopologyRecord::name) = record;
   QUARRY_TRY(std::unique_ptr<Topology> topology, store.OpenTopology(then, name));
@@ -412,44 +389,12 @@ Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& bud
   report.bytes = next.file_bytes = *written;
   KillPoint("topology: file written, not named");
   // After an error the file may be named: it stays, the next open knows, and nobody goes on with it.
-  const Status switched = store.SwitchTopology(record, next);
+  const Status switched = store.SwitchTopology(record, next, lists.rows());
   Discard(store.backend(), store.path() + "/" + files.progress);
   QUARRY_RETURN_IF_ERROR(switched);
   store.growth().Add(name, {.compaction_bytes = *written});
   report.seconds = MonotonicSeconds() - start;
   return report;
-}
-
-Status MergeRuns(Store& store, MemoryBudget& budget, const std::string& name) {
-  const std::shared_ptr<const void> held = store.HoldRuns(Store::RunsRight::kReplace);
-  if (held == nullptr) return Status::Ok();
-  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
-  const TopologyRecord* const record = snapshot->FindTopology(name);
-  if (record == nullptr || record->runs.size() <= kTopologyRunsMax) return Status::Ok();
-  const std::span<const TopologyRun> merged = std::span(record->runs).subspan(FirstToMerge(record->runs));
-  QUARRY_TRY(const MemoryBudget::Reservation reservation,
-             budget.Reserve(RunsResidentBytes(*record) + kFoldBytes, "merging runs of edges"));
-  // Commits that come meanwhile take the numbers after the last one's, and so this run is told apart by both ends.
-  TopologyRun run = merged.back();
-  run.file = fmt::format("topology/{}-{}-{}-{}.qtr", name, record->generation, merged.front().generation,
-                         run.generation);
-  run.edges_before = merged.front().edges_before;
-  run.lists = run.commits = 0;
-  for (const TopologyRun& one : merged) run.commits += one.commits;
-  QUARRY_RETURN_IF_ERROR(ClearTopologyFile(store, run.file));
-  const ScopedSpan span("merge runs");
-  const auto written = WriteMerged(store, *record, merged, run);
-  if (!written.ok()) {
-    Discard(store.backend(), store.path() + "/" + run.file);
-    return written.status();
-  }
-  TopologyRecord next = *record;
-  next.runs.resize(next.runs.size() - merged.size());
-  next.runs.push_back(*written);
-  KillPoint("topology: runs merged, not named");
-  QUARRY_RETURN_IF_ERROR(store.SwitchTopology(*record, next));
-  store.growth().Add(name, {.merge_bytes = written->file_bytes});
-  return Status::Ok();
 }
 
 }  // namespace quarry

@@ -238,4 +238,12 @@ bool ReplaceRuns(const TopologyRecord& before, const TopologyRecord& after, Topo
   return true;
 }
 
+bool ReplaceMerged(std::span<const TopologyRun> merged, const TopologyRun& run, TopologyRecord& topology) {
+  const auto found = std::ranges::search(topology.runs, merged, {}, &TopologyRun::file, &TopologyRun::file);
+  if (found.empty()) return false;
+  *found.begin() = run;
+  topology.runs.erase(found.begin() + 1, found.end());
+  return true;
+}
+
 }  // namespace quarry

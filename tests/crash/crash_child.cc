@@ -14,6 +14,7 @@
 #include "quarry/base/units.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/storage/checkpoint.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/training_state.h"
 #include "support/killing_backend.h"
@@ -51,6 +52,7 @@ class Child {
       return;
     }
     store_ = Check(Store::Open(backend_, orders_.database()));
+    store_->merger().Start(merging_);
     std::vector<std::thread> threads;
     if ((orders_.work & kTypes) != 0) {
       const uint64_t there = Check(testing_util::GrowingGraph::CommitsIn(*store_));
@@ -123,9 +125,7 @@ class Child {
     for (;;) {
       held = rng.Below(3) == 0 ? Check(store_->TakeSnapshot()) : nullptr;
       if ((orders_.work & (kEdges | kTypes)) != 0 && rng.Below(3) == 0) {
-        // Beside a commit that merges runs it is refused: another time, then.
-        const Status compacted = CompactTopology(*store_, budget, "graph", false, {}).status();
-        if (compacted.code() != Code::kBusy) Check(compacted);
+        Check(CompactTopology(*store_, budget, "graph", false, {}).status());
         continue;
       }
       const bool types = (orders_.work & kTypes) != 0;
@@ -252,6 +252,7 @@ class Child {
   const Orders& orders_;
   const std::unique_ptr<IoBackend> real_ = MakeDefaultBackend();
   KillingBackend backend_{*real_, orders_.operation};
+  MemoryBudget merging_{kGiB};
   std::unique_ptr<Store> store_;
   TrainedTables tables_{orders_.seed};
   std::mutex pieces_;  // of a large write

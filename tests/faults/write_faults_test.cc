@@ -10,6 +10,7 @@
 #include "faults/small_world.h"
 #include "quarry/base/progress.h"
 #include "quarry/import/graph_change.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
 #include "support/growing_graph.h"
@@ -205,13 +206,50 @@ TEST(WriteFaultsTest, CommitsToAGraphWithTypes) {
   world.Run();
 }
 
+// A merge on the thread that fails says so to the log alone: the edges of all commits are there, and whoever merges next does it.
+TEST(WriteFaultsTest, AMergeBesideCommits) {
+  SmallWorld world({
+      .prepare = [](SmallWorld& w) -> Status {
+        const auto held = w.store().HoldRuns(Store::RunsRight::kMerge);
+        for (uint64_t commit = 0; commit <= kTopologyRunsMax; ++commit) {
+          QUARRY_RETURN_IF_ERROR(AddManyEdges(w, 50 + commit));
+        }
+        return Status::Ok();
+      },
+      .work = [](SmallWorld& w) -> Status {
+        w.store().merger().Start(w.budget());
+        w.store().merger().Committed("graph", w.budget());
+        w.store().merger().Finish();
+        return MergeRuns(w.store(), w.budget(), "graph").status();  // which does nothing where it went well
+      },
+      .check =
+          [](SmallWorld& w, bool done) {
+            const std::shared_ptr<const Manifest> manifest = w.store().manifest();
+            const TopologyRecord& graph = *manifest->FindTopology("graph");
+            EXPECT_TRUE(graph.runs.size() <= kTopologyRunsMax || !done) << graph.runs.size();
+            uint64_t added = 0, commits = 0;
+            for (const TopologyRun& run : graph.runs) {
+              added += run.added;
+              commits += run.commits;
+            }
+            EXPECT_EQ(added, 9 * 50 + 36) << "of the nine commits";
+            EXPECT_EQ(commits, kTopologyRunsMax + 1);
+          },
+      .may_end_well = [](const FaultPlan&) { return true; },
+      .only_tidies = true,
+      // The second try syncs a file of its own.
+      .skips = [](const FaultPlan& plan) { return plan.kind == FaultKind::kSync && plan.sticky; },
+  });
+  world.Run();
+}
+
 // A merge that fails leaves the runs as they are: a commit goes on without it, and the next one does it.
 TEST(WriteFaultsTest, AMergeOfRuns) {
   uint64_t edges = 0;
   SmallWorld world({
       .prepare = [&](SmallWorld& w) -> Status {
-        // As beside a compaction, so that the ninth commit does not merge.
-        const auto held = w.store().HoldRuns(Store::RunsRight::kReplace);
+        // As beside another merge, so that the ninth commit does not merge.
+        const auto held = w.store().HoldRuns(Store::RunsRight::kMerge);
         for (uint64_t commit = 0; commit <= kTopologyRunsMax; ++commit) {
           QUARRY_RETURN_IF_ERROR(AddManyEdges(w, 50 + commit));
         }
@@ -219,7 +257,7 @@ TEST(WriteFaultsTest, AMergeOfRuns) {
         EXPECT_GT(w.store().manifest()->FindTopology("graph")->runs.size(), kTopologyRunsMax);
         return Status::Ok();
       },
-      .work = [](SmallWorld& w) { return MergeRuns(w.store(), w.budget(), "graph"); },
+      .work = [](SmallWorld& w) { return MergeRuns(w.store(), w.budget(), "graph").status(); },
       .check =
           [&](SmallWorld& w, bool done) {
             const std::shared_ptr<const Manifest> manifest = w.store().manifest();

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "pipeline/tiny_database.h"
@@ -14,6 +15,7 @@
 #include "quarry/layout/mend_price.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/pipeline/planned_road.h"
+#include "quarry/storage/folded_lists.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/verify/verify.h"
 #include "support/repetitions.h"
@@ -123,6 +125,8 @@ class MendWorld {
     ASSERT_OK((*change)->Add(added));
     ASSERT_OK((*change)->Commit());
   }
+
+  void Compact() { ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {})); }
 
   void Rebuild(const RebuildOptions& options = {}) {
     report_ = RebuildReport();
@@ -240,6 +244,9 @@ TEST(MendedLayoutTest, ItServesWhatALayoutOfTheNewerGraphServes) {
         const uint64_t edges = step == 3 ? 0 : 1 + world.rng().Below(3);
         ASSERT_NO_FATAL_FAILURE(
             world.Change(edges, world.rng().Below(4), step == 3 ? 0 : world.rng().Below(3)));
+        if (world.rng().Below(3) == 0) {
+          ASSERT_NO_FATAL_FAILURE(world.Compact());
+        }
         ASSERT_NO_FATAL_FAILURE(world.Rebuild());
         possible += edges > 0 ? 1 : 0;
         mended += world.report().path == RebuildPath::kMend ? 1 : 0;
@@ -367,15 +374,68 @@ TEST(MendedLayoutTest, WhereItCannotBeMendedItIsBuilt) {
                 ASSERT_OK(world.store().Write(batch));
               }),
               HasSubstr("other nodes are trained on"));
-  EXPECT_THAT(why_after([&] {
-                world.Change(2, 0, 0);
-                ASSERT_OK(CompactTopology(world.store(), world.budget(), "graph", false, {}));
-              }),
-              HasSubstr("folded into its file"));
   EXPECT_THAT(why_after([&] { world.Change(4000, 0, 0); }),
               HasSubstr("building takes less time than mending these batches"));
   EXPECT_GT(world.report().mend_seconds, 0.0);
   ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
+}
+
+// What a compaction has folded is remembered for the layouts that there were, each by its time.
+TEST(MendedLayoutTest, CompactionsDoNotTakeAwayWhatItIsMendedBy) {
+  const MendShape shape = {"small", MendSpec(24, 60, 2)};
+  for (uint64_t seed = 1; seed <= testing_util::Repetitions(6); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    MendWorld world(shape, seed);
+    ASSERT_NO_FATAL_FAILURE(world.Build());
+    // The same graph as a model: what is counted by runs alone, of a layout that the other one's compactions never met.
+    MendWorld unfolded(shape, seed);
+    ASSERT_NO_FATAL_FAILURE(unfolded.Build());
+    for (int step = 0; step < 4; ++step) {
+      const uint64_t edges = 1 + world.rng().Below(2);
+      ASSERT_EQ(unfolded.rng().Below(2), edges - 1);
+      ASSERT_NO_FATAL_FAILURE(world.Change(edges, 1, 0));
+      ASSERT_NO_FATAL_FAILURE(unfolded.Change(edges, 1, 0));
+      if (step != 2) {
+        ASSERT_NO_FATAL_FAILURE(world.Compact());
+      }
+      ASSERT_NO_FATAL_FAILURE(world.Rebuild({.dry_run = true}));
+      ASSERT_NO_FATAL_FAILURE(unfolded.Rebuild({.dry_run = true}));
+      EXPECT_EQ(world.report().seeds_changed, unfolded.report().seeds_changed);
+      EXPECT_EQ(world.report().batches_changed, unfolded.report().batches_changed);
+      EXPECT_GT(world.report().batches_changed, 0u);
+      EXPECT_EQ(world.report().path, unfolded.report().path) << world.report().why;
+      if (step != 1) continue;
+      ASSERT_NO_FATAL_FAILURE(world.Rebuild());
+      ASSERT_NO_FATAL_FAILURE(unfolded.Rebuild());
+      ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
+    }
+    ASSERT_NO_FATAL_FAILURE(world.Rebuild());
+    ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
+  }
+}
+
+// A compaction of before it was remembered, as a generation of which the catalog says nothing.
+TEST(MendedLayoutTest, WhatIsNotRememberedIsNotKnown) {
+  MendWorld world({"small", MendSpec(24, 60)}, 8);
+  ASSERT_NO_FATAL_FAILURE(world.Build());
+  ASSERT_NO_FATAL_FAILURE(world.Change(3, 0, 0));
+  ASSERT_NO_FATAL_FAILURE(world.Compact());
+  TopologyRecord graph = *world.store().manifest()->FindTopology("graph");
+  const auto lists = [&](uint64_t timestamp) -> std::optional<std::set<NodeId>> {
+    std::set<NodeId> found;
+    constexpr Adjacency kSides[] = {Adjacency::kCsc};
+    const auto known =
+        ForEachFoldedList(world.store(), graph, kSides, timestamp, [&](NodeId list) { found.insert(list); });
+    EXPECT_OK(known);
+    return known.ok() && *known ? std::optional(found) : std::nullopt;
+  };
+  const uint64_t then = world.Record().timestamp;
+  ASSERT_TRUE(lists(then));
+  EXPECT_GE(lists(then)->size(), 1u);
+  EXPECT_LE(lists(then)->size(), 4u);
+  EXPECT_EQ(lists(graph.folded), std::set<NodeId>());
+  ++graph.generation;
+  EXPECT_FALSE(lists(then));
 }
 
 TEST(MendedLayoutTest, InterruptedItLeavesTheLayoutAsItWas) {

@@ -3,17 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <fstream>
+#include <future>
 #include <map>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "pipeline/tiny_database.h"
+#include "quarry/base/thread.h"
 #include "quarry/base/units.h"
 #include "quarry/import/graph_change.h"
 #include "quarry/sampling/sampler.h"
 #include "quarry/storage/edge_columns.h"
+#include "quarry/storage/growth_cost.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/storage/topology_run.h"
 #include "sampling/chi_square.h"
@@ -21,11 +27,13 @@
 #include "storage/small_store.h"
 #include "support/file_text.h"
 #include "support/flip_byte.h"
+#include "support/gate_backend.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
 namespace {
 
+using testing_util::GateBackend;
 using testing_util::ScratchFolder;
 using testing_util::TinyGraph;
 
@@ -540,6 +548,313 @@ TEST_F(GrownGraph, RunsComposeToTheSameLists) {
       ASSERT_EQ(place.added ? edits.neighbors()[place.index] : base[place.index], wanted[first]);
     }
   }
+}
+
+// Merges on the merger's thread, which stop at a gate: where they make their file, and where they have written it.
+class MergedGraph : public GrownGraph {
+ protected:
+  enum class Place : uint8_t { kMaking, kWritten };
+  MergedGraph() {
+    auto gate = std::make_unique<GateBackend>([this](const std::string& path, std::optional<OpenMode> mode) {
+      return IsMerged(path) && (place_ == Place::kWritten ? !mode : mode == OpenMode::kCreateDirect);
+    });
+    gate_ = gate.get();
+    backend_ = std::move(gate);
+  }
+  ~MergedGraph() override {
+    gate_->OpenGate();
+    store_.reset();
+  }
+  // "graph-1-3-9.qtr".
+  static bool IsMerged(const std::string& path) {
+    return path.ends_with(".qtr") &&
+           std::count(path.rbegin(), std::find(path.rbegin(), path.rend(), '/'), '-') == 3;
+  }
+  void Start(const Shape& shape, uint64_t seed) {
+    ASSERT_NO_FATAL_FAILURE(Make(shape, seed));
+    store_->merger().Start(merging_);
+  }
+  void Hold(Place place) {
+    place_ = place;
+    gate_->CloseGate();
+  }
+  // Until no merge is under way.
+  void LetGo() {
+    gate_->OpenGate();
+    store_->merger().Finish();
+    store_->merger().Start(merging_);
+  }
+  GraphChangeReport Grow() { return Change(SomeToRemove(6), SomeEdges(6)); }
+  TopologyRecord Graph() const { return *store_->manifest()->FindTopology("graph"); }
+  // The file and the runs that the manifest names, and nothing else.
+  void CheckFiles() {
+    EXPECT_THAT(TopologyFiles(path()), testing::UnorderedElementsAreArray(FilesOf(Graph())));
+  }
+
+  // A snapshot, and the lists that there were then.
+  struct Then {
+    std::shared_ptr<const Snapshot> snapshot;
+    NeighborLists lists[2];
+  };
+  Then Now() {
+    auto snapshot = store_->TakeSnapshot();
+    EXPECT_OK(snapshot);
+    return {
+        .snapshot = *snapshot,
+        .lists = {edges_->Lists(Adjacency::kCsc, kRows.nodes), edges_->Lists(Adjacency::kCsr, kRows.nodes)}};
+  }
+  void CheckThen(const Then& then) {
+    const auto graph = store_->OpenTopology(*then.snapshot, "graph");
+    ASSERT_OK(graph);
+    for (const Adjacency side : Sides()) {
+      const NeighborLists& lists = then.lists[static_cast<int>(side)];
+      ASSERT_THAT((*graph)->indptr(side), testing::ElementsAreArray(lists.indptr));
+      ASSERT_OK((*graph)->LoadIndices(*backend_, side));
+      ASSERT_THAT((*graph)->indices(side), testing::ElementsAreArray(lists.indices));
+      if (!shape_.weighted) continue;
+      ASSERT_OK((*graph)->LoadWeights(*backend_, side));
+      ASSERT_THAT((*graph)->weights(side), testing::ElementsAreArray(lists.weights));
+    }
+  }
+
+  MemoryBudget merging_{kGiB};
+  std::atomic<Place> place_ = Place::kMaking;
+  GateBackend* gate_ = nullptr;
+};
+
+TEST_F(MergedGraph, IsTheGraphOfItsEdgesWhateverAMergeIsAt) {
+  const char* const given = std::getenv("QUARRY_GROWN_SEED");
+  const uint64_t base = given == nullptr ? 40 : std::strtoull(given, nullptr, 10);
+  uint64_t merges = 0, folds_beside = 0, limits = 0;
+  for (const size_t i :
+       {2, 4, 5}) {  // one without and one with weights, both with CSR, and an undirected one
+    SCOPED_TRACE(testing::Message() << "QUARRY_GROWN_SEED=" << base << ", shape " << i);
+    store_.reset();
+    std::filesystem::remove_all(path());
+    ASSERT_NO_FATAL_FAILURE(Start(kShapes[i], base + i));
+    std::vector<Then> held;
+    bool closed = false;
+    const auto let_go = [&] {
+      closed = false;
+      LetGo();
+      if (Graph().runs.size() > kTopologyRunsMax) {  // of before the store was opened: a commit asks for it
+        Grow();
+        LetGo();
+      }
+      EXPECT_LE(Graph().runs.size(), kTopologyRunsMax);
+    };
+    for (int step = 0; step < 60; ++step) {
+      const uint64_t kind = rng_.Below(16);
+      if (kind < 9) {
+        // The next one would wait for the merge that waits at the gate.
+        if (closed && Graph().runs.size() == kTopologyRunsLimit) {
+          ++limits;
+          let_go();
+        }
+        EXPECT_LE(Grow().runs, kTopologyRunsLimit);
+      } else if (kind == 9 && !closed) {
+        Hold(rng_.Below(2) == 0 ? Place::kMaking : Place::kWritten);
+        closed = true;
+      } else if (kind == 10) {
+        let_go();
+      } else if (kind == 11 || kind == 12) {
+        held.push_back(Now());
+      } else if (kind == 13 && !held.empty()) {
+        const auto then = held.begin() + static_cast<ptrdiff_t>(rng_.Below(held.size()));
+        ASSERT_NO_FATAL_FAILURE(CheckThen(*then)) << "step " << step;
+        held.erase(then);
+      } else if (kind == 14 && rng_.Below(3) == 0) {
+        folds_beside += closed ? 1 : 0;
+        ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+        ASSERT_NO_FATAL_FAILURE(CheckEqualsImport());
+      } else if (kind == 15 && rng_.Below(3) == 0) {
+        held.clear();
+        merges += store_->growth().Of("graph").merge_bytes > 0 ? 1 : 0;
+        gate_->OpenGate();  // a merge that is under way is given up, or has just been named
+        closed = false;
+        ASSERT_NO_FATAL_FAILURE(Open());
+        ASSERT_OK(store_->PrepareToWrite());
+        ASSERT_NO_FATAL_FAILURE(CheckFiles());
+        store_->merger().Start(merging_);
+      }
+      // One of those that are held, and what is newest, in turns: all of them before they go.
+      if (step % 4 == 0) {
+        ASSERT_NO_FATAL_FAILURE(CheckThen(Now())) << "step " << step;
+      }
+      if (step % 4 == 2 && !held.empty()) {
+        ASSERT_NO_FATAL_FAILURE(CheckThen(held[rng_.Below(held.size())])) << "step " << step;
+      }
+      ASSERT_FALSE(testing::Test::HasFailure()) << "step " << step;
+    }
+    let_go();
+    ASSERT_NO_FATAL_FAILURE(Check());
+    merges += store_->growth().Of("graph").merge_bytes > 0 ? 1 : 0;
+    held.clear();
+    ASSERT_NO_FATAL_FAILURE(CheckFiles());
+    ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+    ASSERT_NO_FATAL_FAILURE(CheckEqualsImport());
+    EXPECT_EQ(merging_.used_bytes(), 0u);
+  }
+  EXPECT_GT(merges, 0u);
+  EXPECT_GT(folds_beside + limits, 0u);
+}
+
+TEST_F(MergedGraph, CommitsGoOnBesideAMergeAndTheOneBeyondTheLimitWaits) {
+  ASSERT_NO_FATAL_FAILURE(Start({.csr = true, .weighted = true}, 7));
+  Hold(Place::kWritten);
+  for (size_t runs = 1; runs <= kTopologyRunsLimit; ++runs) {
+    EXPECT_EQ(Grow().runs, runs) << "the merge of the first nine is held";
+    if (runs == kTopologyRunsMax + 1) gate_->WaitForOne();
+  }
+  const Then before = Now();
+  GraphChangeReport last;
+  std::thread commit([&] { last = Grow(); });
+  // It is named, and the merge is not; whether it waits by now is seen by what it reports.
+  while (Graph().runs.size() <= kTopologyRunsLimit) std::this_thread::yield();
+  gate_->OpenGate();
+  commit.join();
+  EXPECT_LE(last.runs, kTopologyRunsLimit - kTopologyRunsMax + 1) << "nine became one";
+  ASSERT_NO_FATAL_FAILURE(Check());
+  LetGo();
+  EXPECT_LE(Graph().runs.size(), kTopologyRunsMax);
+  ASSERT_NO_FATAL_FAILURE(CheckThen(before));
+  ASSERT_NO_FATAL_FAILURE(Check());
+}
+
+TEST_F(MergedGraph, WithoutRoomForAMergeCommitsGoOnAndTheOneBeyondTheLimitMergesByItself) {
+  ASSERT_NO_FATAL_FAILURE(Make({.csr = true}, 8));
+  MemoryBudget none(kMiB);
+  store_->merger().Start(none);
+  for (size_t runs = 1; runs <= kTopologyRunsLimit; ++runs) EXPECT_EQ(Grow().runs, runs);
+  EXPECT_EQ(store_->growth().Of("graph").merge_bytes, 0u);
+  EXPECT_LE(Grow().runs, kTopologyRunsMax);
+  EXPECT_GT(store_->growth().Of("graph").merge_bytes, 0u);
+  ASSERT_NO_FATAL_FAILURE(Check());
+  store_->merger().Stop();
+}
+
+TEST_F(MergedGraph, WhereTheSystemHasNoThreadACommitMergesByItself) {
+  ASSERT_NO_FATAL_FAILURE(Make({.csr = true}, 9));
+  {
+    const auto others = store_->HoldRuns(Store::RunsRight::kMerge);
+    for (size_t runs = 1; runs <= kTopologyRunsMax + 1; ++runs) EXPECT_EQ(Grow().runs, runs);
+  }
+  store_->merger().Start(merging_);
+  FailThreadStarts(1);
+  store_->merger().Committed("graph", budget_);
+  EXPECT_EQ(FailedThreadStarts(), 1u);
+  FailThreadStarts(0);
+  EXPECT_LE(Graph().runs.size(), kTopologyRunsMax);
+  ASSERT_NO_FATAL_FAILURE(Check());
+}
+
+TEST_F(MergedGraph, OthersGetTheMemoryOfAMerge) {
+  ASSERT_NO_FATAL_FAILURE(Start({}, 10));
+  Hold(Place::kMaking);
+  for (size_t runs = 0; runs <= kTopologyRunsMax; ++runs) Grow();
+  gate_->WaitForOne();
+  EXPECT_EQ(merging_.used_bytes(), 0u) << "what is lent does not count";
+  std::thread other([&] { EXPECT_OK(merging_.Reserve(kGiB, "all of it")); });
+  while (merging_.used_bytes() < kGiB) std::this_thread::yield();
+  gate_->OpenGate();
+  other.join();
+  store_->merger().Finish();
+  ASSERT_NO_FATAL_FAILURE(CheckFiles());
+  store_->merger().Start(merging_);
+  Grow();  // the next commit tries again
+  LetGo();
+  EXPECT_LE(Graph().runs.size(), kTopologyRunsMax);
+  ASSERT_NO_FATAL_FAILURE(Check());
+}
+
+TEST_F(MergedGraph, AFoldTakesTheRunsOfAMergeAndTheMergeIsGivenUp) {
+  for (const Place place : {Place::kMaking, Place::kWritten}) {
+    store_.reset();
+    std::filesystem::remove_all(path());
+    ASSERT_NO_FATAL_FAILURE(Start({.csr = true}, 11));
+    Hold(place);
+    for (size_t runs = 0; runs <= kTopologyRunsMax; ++runs) Grow();
+    gate_->WaitForOne();
+    ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+    EXPECT_TRUE(Graph().runs.empty());
+    ASSERT_NO_FATAL_FAILURE(CheckEqualsImport());
+    Grow();
+    LetGo();
+    EXPECT_EQ(Graph().runs.size(), 1u);
+    EXPECT_EQ(store_->growth().Of("graph").merge_bytes, 0u);
+    ASSERT_NO_FATAL_FAILURE(CheckFiles());
+    ASSERT_NO_FATAL_FAILURE(Check());
+  }
+}
+
+TEST_F(MergedGraph, WhatComesWhileOthersAreFoldedIsMergedBesideIt) {
+  ASSERT_NO_FATAL_FAILURE(Start({.csr = true, .weighted = true}, 12));
+  for (size_t runs = 1; runs <= kTopologyRunsMax; ++runs) Grow();
+  const size_t folded = Graph().runs.size();
+  std::promise<void> begun, go_on;
+  std::thread fold([&, first = true]() mutable {
+    const auto progress = [&](std::string_view, uint64_t, uint64_t) {
+      if (std::exchange(first, false)) {
+        begun.set_value();
+        go_on.get_future().wait();
+      }
+      return Status::Ok();
+    };
+    EXPECT_OK(CompactTopology(*store_, budget_, "graph", false, progress));
+  });
+  begun.get_future().wait();
+  for (size_t commits = 0; commits <= kTopologyRunsMax; ++commits) Grow();
+  LetGo();
+  EXPECT_GT(store_->growth().Of("graph").merge_bytes, 0u);
+  EXPECT_LE(Graph().runs.size(), folded + kTopologyRunsMax);
+  EXPECT_GE(Graph().runs.size(), folded + 1) << "what is being folded is as it was";
+  EXPECT_EQ(CompactTopology(*store_, budget_, "graph", false, {}).status().code(), Code::kBusy);
+  ASSERT_NO_FATAL_FAILURE(Check());
+  go_on.set_value();
+  fold.join();
+  EXPECT_EQ(Graph().generation, 2u);
+  EXPECT_THAT(Graph().runs.size(), testing::AllOf(testing::Ge(1u), testing::Le(kTopologyRunsMax)));
+  ASSERT_NO_FATAL_FAILURE(CheckFiles());
+  ASSERT_NO_FATAL_FAILURE(Check());
+  ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {}));
+  ASSERT_NO_FATAL_FAILURE(CheckEqualsImport());
+}
+
+// What is measured where neighbors are drawn: each search among edits is counted, of lists on the disk alone.
+TEST_F(GrownGraph, DrawsAreMeasured) {
+  ASSERT_NO_FATAL_FAILURE(Make({}, 13));
+  const auto draw = [&](bool loaded) {
+    const GrowthMeasured before = store_->growth().Measured(*store_->manifest()->FindTopology("graph"));
+    const auto topology = store_->OpenTopology("graph");
+    EXPECT_OK(topology);
+    if (loaded) {
+      EXPECT_OK((*topology)->LoadIndices(*backend_, Adjacency::kCsc));
+    }
+    const auto sampler =
+        NeighborSampler::Make({.topology = topology->get(), .backend = backend_.get()}, {.fanouts = {5, 5}});
+    EXPECT_OK(sampler);
+    Block block;
+    uint64_t draws = 0;
+    for (NodeId seed = 0; seed < 40; ++seed) {
+      EXPECT_OK((*sampler)->Sample({&seed, 1}, seed, block));
+      draws += block.indices.size();
+    }
+    EXPECT_EQ((*sampler)->stats().edges, draws);
+    GrowthMeasured after = store_->growth().Measured(*store_->manifest()->FindTopology("graph"));
+    EXPECT_EQ(after.measured_draws - before.measured_draws, draws);
+    EXPECT_GE(after.measured_seconds, before.measured_seconds + (*sampler)->stats().seconds);
+    EXPECT_EQ(after.measured_searches - before.measured_searches, (*sampler)->stats().searches);
+    return std::pair((*sampler)->stats().searches, draws);
+  };
+  EXPECT_EQ(draw(false).first, 0u) << "there are no runs";
+  Change({}, SomeEdges(50));
+  const auto [searches, draws] = draw(false);
+  EXPECT_EQ(searches, draws);
+  EXPECT_EQ(draw(true).first, 0u);
+  const GrowthMeasured measured = store_->growth().Measured(*store_->manifest()->FindTopology("graph"));
+  EXPECT_EQ(measured.measured_edits, store_->manifest()->FindTopology("graph")->runs[0].added);
+  EXPECT_GT(measured.measured_run_seconds, 0);
+  EXPECT_EQ(measured.measured_slowdown, 0) << "too few to tell";
 }
 
 }  // namespace

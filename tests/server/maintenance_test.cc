@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "quarry/import/graph_change.h"
+#include "quarry/storage/growth_cost.h"
+#include "quarry/storage/run_merger.h"
 #include "served_database.h"
 #include "support/gate_backend.h"
 
@@ -193,6 +195,31 @@ TEST_F(MaintenanceTest, RunsThatSlowSamplingDownAreFoldedInATurnOfTheirOwn) {
             (Figure(peer, "quarry_graph_commit_bytes") + Figure(peer, "quarry_graph_compaction_bytes")) /
                 Figure(peer, "quarry_graph_given_bytes"));
   EXPECT_GT(Figure(peer, "quarry_graph_fold_bytes_total"), static_cast<double>(Graph().file_bytes));
+  EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));
+}
+
+// A bound that no prediction comes near.
+TEST_F(MaintenanceTest, RunsAreFoldedWhenDrawsAreMeasuredToBeSlow) {
+  served_->Start({.auto_compact = 1000});
+  WirePeer peer(served_->socket());
+  ASSERT_OK(peer.Open(64 * kMiB));
+  AddEdges(40);
+  const TopologyRecord before = Graph();
+  EXPECT_EQ(Figure(peer, "quarry_graph_measured_slowdown"), 0);
+  served_->store->growth().MeterOf(before, {})->Add(kDrawsMeasuredMin, 2000, kDrawsMeasuredMin, 1999);
+  ASSERT_TRUE(Eventually([&] { return Graph().runs.empty(); })) << "2000 times as measured";
+  EXPECT_EQ(Graph().generation, before.generation + 1);
+  EXPECT_EQ(Figure(peer, "quarry_graph_measured_draws"), 0) << "of the new file";
+}
+
+// Runs are merged beside the writers, within what all sessions share.
+TEST_F(MaintenanceTest, CommitsLeaveTheMergingOfRunsToTheServer) {
+  served_->Start();
+  WirePeer peer(served_->socket());
+  ASSERT_OK(peer.Open(64 * kMiB));
+  for (size_t commit = 0; commit <= kTopologyRunsMax; ++commit) AddEdges(10 + commit);
+  ASSERT_TRUE(Eventually([&] { return Graph().runs.size() <= kTopologyRunsMax; }));
+  EXPECT_GT(Figure(peer, "quarry_graph_merge_bytes"), 0);
   EXPECT_OK(Ask(peer, wire::VerifyDatabase{}));
 }
 

@@ -266,6 +266,7 @@ TEST(GrowthCostTest, EachFigureSaysWhatItIs) {
   };
   ForEachFigure(GrowthCost(), look);
   ForEachFigure(GrowthWritten(), look);
+  ForEachFigure(GrowthMeasured(), look);
   EXPECT_TRUE(names.contains("run_edges_removed"));
   EXPECT_TRUE(names.contains("disk_slowdown")) << "figures of the price stand among the others";
 }

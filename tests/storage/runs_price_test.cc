@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quarry/base/random.h"
+#include "quarry/storage/growth_cost.h"
 #include "storage/any_device.h"
 
 namespace quarry {
@@ -85,6 +86,102 @@ TEST(RunsPriceTest, MoreOfItIsNeverCheaper) {
 
 // Where the default bound is passed, and that it is passed once: small commits to a large graph leave it alone, and a graph
 // that doubles does not wait for ever.
+// Draws, seconds, searches, seconds of searching -> times that it took longer.
+TEST(RunsMeasuredTest, TheSlowdownIsWhatItTookBesideWhatItTookWithoutRuns) {
+  constexpr uint64_t kEnough = kDrawsMeasuredMin;
+  struct Golden {
+    uint64_t draws = 0;
+    double seconds = 0, run_seconds = 0, slowdown = 0;
+  };
+  for (const Golden& golden :
+       {Golden{0, 0, 0, 0}, Golden{kEnough - 1, 3, 2, 0}, Golden{kEnough, 1, 0, 1}, Golden{kEnough, 3, 2, 3},
+        Golden{kEnough, 1.25, .25, 1.25},
+        // A clock that ran on meanwhile: no more than half a nanosecond a draw is left.
+        Golden{kEnough, 1, 1, 1 / (.5e-9 * 131072)}}) {
+    const GrowthMeasured measured = {.measured_draws = golden.draws,
+                                     .measured_seconds = golden.seconds,
+                                     .measured_run_seconds = golden.run_seconds};
+    EXPECT_DOUBLE_EQ(SlowdownOf(measured), golden.slowdown) << golden.draws << " " << golden.seconds;
+  }
+}
+
+TEST(RunsMeasuredTest, WhatIsOldIsForgottenByHalves) {
+  GrowthMeasured sum;
+  const GrowthMeasured slow = {.measured_draws = 2 * kDrawsMeasuredMin,
+                               .measured_searches = 100,
+                               .measured_seconds = 4,
+                               .measured_run_seconds = 3,
+                               .measured_edits = 7};
+  for (int i = 0; i < 8; ++i) sum.Add(slow);
+  EXPECT_EQ(sum.measured_draws, 16 * kDrawsMeasuredMin);
+  EXPECT_EQ(sum.measured_slowdown, 4);
+  EXPECT_EQ(sum.measured_searches, 800u);
+  sum.Add({.measured_draws = 2, .measured_seconds = 2, .measured_edits = 5});
+  EXPECT_EQ(sum.measured_draws, 8 * kDrawsMeasuredMin + 1);
+  EXPECT_EQ(sum.measured_searches, 400u);
+  EXPECT_EQ(sum.measured_seconds, 17);
+  EXPECT_EQ(sum.measured_run_seconds, 12);
+  EXPECT_EQ(sum.measured_edits, 7u);
+  for (int i = 0; i < 400; ++i) sum.Add({.measured_draws = kDrawsMeasuredMin, .measured_seconds = 1});
+  EXPECT_NEAR(sum.measured_slowdown, 1, 1e-9) << "the newest count";
+}
+
+TEST(RunsMeasuredTest, WhatIsMeasuredDecidesUnlessItIsLittleOrOld) {
+  const TopologyRecord slow = Graph(1'000'000, 10'000'000, 8'000'000, 0, 2);  // as predicted
+  const TopologyRecord fast = Graph(1'000'000, 10'000'000, 1000, 0, 2);
+  ASSERT_TRUE(PaysToFold(slow, kAnyDevice, kSlowdownMax));
+  ASSERT_FALSE(PaysToFold(fast, kAnyDevice, kSlowdownMax));
+  GrowthMeasured measured = {.measured_draws = kDrawsMeasuredMin,
+                             .measured_seconds = 1.2,
+                             .measured_run_seconds = .2,
+                             .measured_edits = 4'000'000};
+  EXPECT_FALSE(PaysToFold(slow, kAnyDevice, measured, kSlowdownMax)) << "1.2 as measured";
+  measured.measured_edits -= 1;
+  EXPECT_TRUE(PaysToFold(slow, kAnyDevice, measured, kSlowdownMax)) << "of runs that were half as many";
+  measured.measured_edits = 8'000'000;
+  measured.measured_draws -= 1;
+  EXPECT_TRUE(PaysToFold(slow, kAnyDevice, measured, kSlowdownMax)) << "too few draws";
+  measured = {.measured_draws = kDrawsMeasuredMin,
+              .measured_seconds = 1.5,
+              .measured_run_seconds = .5,
+              .measured_edits = 1000};
+  EXPECT_TRUE(PaysToFold(fast, kAnyDevice, measured, kSlowdownMax)) << "1.5 as measured";
+  TopologyRecord folded = fast;
+  folded.runs.clear();
+  EXPECT_FALSE(PaysToFold(folded, kAnyDevice, measured, kSlowdownMax));
+}
+
+TEST(RunsMeasuredTest, AFoldBeginsAnewAndAnOldGraphCountsNoMore) {
+  GrowthTally tally;
+  TopologyRecord graph = Graph(1000, 50'000, 30, 20, 2);
+  graph.generation = 3;
+  const auto meter = tally.MeterOf(graph, {.all = 2, .runs = 1});
+  EXPECT_EQ(tally.Measured(graph).measured_seconds, 0) << "whoever draws nothing has measured nothing";
+  meter->Add(10, 1, 4, .25);
+  meter->Add(10, 1, 4, .25);
+  tally.MeterOf(graph, {.all = 5, .runs = 1})->Add(100, 1, 0, 0);
+  GrowthMeasured measured = tally.Measured(graph);
+  EXPECT_EQ(measured.measured_draws, 120u);
+  EXPECT_EQ(measured.measured_searches, 8u);
+  EXPECT_EQ(measured.measured_seconds, 10) << "each opened it once";
+  EXPECT_EQ(measured.measured_run_seconds, 2.5);
+  EXPECT_EQ(measured.measured_edits, 50u);
+  EXPECT_EQ(measured.measured_slowdown, 0) << "too little to tell";
+  ++graph.generation;
+  graph.runs.clear();
+  const auto newer = tally.MeterOf(graph, {});
+  EXPECT_EQ(tally.Measured(graph).measured_draws, 0u);
+  meter->Add(1000, 1, 0, 0);
+  newer->Add(7, 1, 0, 0);
+  --graph.generation;
+  tally.MeterOf(graph, {})->Add(50, 1, 0, 0);
+  EXPECT_EQ(tally.Measured(graph).measured_draws, 0u) << "what is told is of the file that is asked about";
+  ++graph.generation;
+  EXPECT_EQ(tally.Measured(graph).measured_draws, 7u);
+  graph.name = "another";
+  EXPECT_EQ(tally.Measured(graph).measured_draws, 0u);
+}
+
 TEST(RunsPriceTest, TheDefaultBoundLiesWhereEditsAreAShareOfTheGraph) {
   struct Shape {
     uint64_t nodes, edges;

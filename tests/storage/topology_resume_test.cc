@@ -10,6 +10,7 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/import/graph_change.h"
 #include "quarry/storage/compaction_progress.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/topology_run.h"
 #include "quarry/verify/verify.h"
 #include "storage/compaction_child.h"

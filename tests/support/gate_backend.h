@@ -1,11 +1,13 @@
-// A backend with a gate: who opens or makes a file whose path has a certain text in it waits there until the
-// gate is opened. So a test can act while work is at a place that it knows.
+// A backend with a gate: who opens or makes a file whose path has a certain text in it, or does what a test says, waits there
+// until the gate is opened. So a test can act while work is at a place that it knows.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,7 +17,14 @@ namespace quarry::testing_util {
 
 class GateBackend final : public BackendWrapper {
  public:
-  explicit GateBackend(std::string text) : GateBackend(std::move(text), MakeDefaultBackend()) {}
+  // Whether who opens the file in this mode stops, or who syncs it: then there is none.
+  using Stops = std::function<bool(const std::string& path, std::optional<OpenMode> mode)>;
+
+  explicit GateBackend(const std::string& text)
+      : GateBackend([text](const std::string& path, std::optional<OpenMode> mode) {
+          return mode && path.find(text) != std::string::npos;
+        }) {}
+  explicit GateBackend(Stops stops) : GateBackend(std::move(stops), MakeDefaultBackend()) {}
 
   void CloseGate() {
     const std::lock_guard lock(mutex_);
@@ -39,13 +48,17 @@ class GateBackend final : public BackendWrapper {
   }
 
   Result<File> Open(const std::string& path, OpenMode mode) override {
-    if (path.find(text_) != std::string::npos) Pass();
+    if (stops_(path, mode)) Pass();
     return BackendWrapper::Open(path, mode);
+  }
+  Status SyncFile(const File& file) override {
+    if (stops_(file.path(), std::nullopt)) Pass();
+    return BackendWrapper::SyncFile(file);
   }
 
  private:
-  GateBackend(std::string text, std::unique_ptr<IoBackend> kept)
-      : BackendWrapper(*kept), text_(std::move(text)), kept_(std::move(kept)) {}
+  GateBackend(Stops stops, std::unique_ptr<IoBackend> kept)
+      : BackendWrapper(*kept), stops_(std::move(stops)), kept_(std::move(kept)) {}
 
   void Pass() {
     std::unique_lock lock(mutex_);
@@ -57,7 +70,7 @@ class GateBackend final : public BackendWrapper {
     ++passed_;
   }
 
-  const std::string text_;
+  const Stops stops_;
   const std::unique_ptr<IoBackend> kept_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

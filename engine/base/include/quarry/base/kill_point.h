@@ -39,6 +39,7 @@ inline constexpr std::string_view kKillPoints[] = {
     "edges: a side of the run written",
     "graph: files written, not named",
     "graph: committed, not merged",
+    "topology: runs merged in part",
     "topology: runs merged, not named",
     "topology: part of the file written",
     "topology: file written, not named",

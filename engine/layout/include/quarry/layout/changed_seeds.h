@@ -2,9 +2,10 @@
 // neighbors has changed since, so that they would be drawn anew, perhaps otherwise.
 //
 // A seed's neighborhood has changed when the list of the seed, or of any node that was drawn for it before the last hop, is
-// one that a run of edges since the layout changes: the blocks of the layout are read, one after the other, and beside one
-// of them only a bit for each node is held. Lists whose edits were folded into the topology's file since are not known
-// any more; then nothing is counted. A run that has older commits, too (runs are merged), counts whole.
+// one that a run of edges since the layout changes, or that a compaction has folded into the topology's file since
+// (storage/folded_lists.h): the blocks of the layout are read, one after the other, and beside one of them only a bit for each
+// node is held. A run that has older commits, too (runs are merged), counts whole. Where a compaction of before such lists were
+// remembered has folded edits since, nothing is counted.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 namespace quarry {
 
 struct ChangedSeeds {
-  bool known = true;   // false: edits were folded since, and the rest is 0
+  bool known = true;   // false: which lists were folded since is not, and the rest is 0
   uint64_t lists = 0;  // that changed, of the sides that are drawn from
   // Over all planned epochs: a seed counts in each.
   uint64_t seeds = 0;

@@ -85,6 +85,8 @@ struct SamplerStats {
   uint64_t neighbor_cache_hits = 0;  // lists served by the neighbor cache (disk source only)
   uint64_t bytes_read = 0;           // disk source only, gaps included
   uint64_t read_requests = 0;
+  uint64_t searches = 0;      // neighbors that were looked up among the edits of runs (disk source only)
+  double search_seconds = 0;  // which that took, estimated from some of them
   double seconds = 0;
 };
 

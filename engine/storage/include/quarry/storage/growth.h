@@ -3,6 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "quarry/base/status.h"
 #include "quarry/format/manifest.h"
@@ -18,6 +22,12 @@ void AddNodes(uint64_t count, uint32_t node_type, Manifest& manifest);
 // timestamp. kBusy when it does not follow the manifest.
 Status AddTo(Manifest& manifest, const Store::GraphCommit& commit, const std::string& path);
 void SetTime(Manifest& manifest, const Store::GraphCommit& commit, uint64_t timestamp);
+
+// Changes file and runs of a topology of the database at `path` by `replace`, and says which files it no longer has. kBusy when
+// there is none, or `replace` says so.
+Status ChangeRuns(Manifest& manifest, std::string_view topology,
+                  const std::function<bool(TopologyRecord&)>& replace, const std::string& path,
+                  std::vector<std::string>& gone);
 
 // Leaves the snapshot, whose records are those of `manifest`, with what was committed up to its timestamp.
 void DropNewer(const Manifest& manifest, Snapshot& snapshot);

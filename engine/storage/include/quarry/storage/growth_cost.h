@@ -2,12 +2,15 @@
 // `stats` and `growth` of SQL, a server's metrics).
 //
 //   GrowthCost     of a topology: what its record says of runs, and what these are predicted to cost; the same whoever asks
+//   GrowthMeasured what they have cost whoever drew samples in this process; predictions stand in until enough is measured
 //   GrowthWritten  what this process has written to a topology since it opened the database: a figure of the writer, of which
 //                  the catalog keeps nothing
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -39,6 +42,32 @@ struct GrowthCost {
 // REQUIRES: rates above 0, as DeviceOf gives them.
 GrowthCost CostOf(const TopologyRecord& topology, const DeviceRecord& device);
 
+// Sums over blocks that were drawn, of the topology's present file, the newest of which weigh the most.
+struct GrowthMeasured {
+  uint64_t measured_draws = 0;     // neighbors that were drawn
+  uint64_t measured_searches = 0;  // of them, looked up among edits: those from lists on the disk
+  double measured_seconds = 0;     // of drawing them, and of opening the graph for it
+  double measured_run_seconds =
+      0;                         // of these, what runs took: looking up, and reading and composing at opening
+  uint64_t measured_edits = 0;   // that the runs had
+  double measured_slowdown = 0;  // as SlowdownOf says
+
+  // Sums everything up; of edits, the more. What is old is worth half whenever there is plenty of it.
+  void Add(const GrowthMeasured& more);
+};
+
+// Draws from which a slowdown is told: looking one up takes 0.1 to 2 us, and what the system makes of a clock in between is
+// some percent of so many.
+inline constexpr uint64_t kDrawsMeasuredMin = uint64_t{1} << 17;
+
+// Times that drawing and opening took longer because of runs; 0 where fewer than kDrawsMeasuredMin are measured.
+double SlowdownOf(const GrowthMeasured& measured);
+
+// As PaysToFold (runs_price.h), by what is measured: unless nothing can be told of it, or the runs have more than twice the edits
+// that were measured; then by what is predicted.
+bool PaysToFold(const TopologyRecord& topology, const DeviceRecord& device, const GrowthMeasured& measured,
+                double slowdown_max);
+
 struct GrowthWritten {
   uint64_t commits = 0;            // of nodes and edges
   uint64_t changed_edges = 0;      // that they added and removed
@@ -53,15 +82,41 @@ struct GrowthWritten {
   void Add(const GrowthWritten& more);
 };
 
+// What opening a topology took, and of it, reading and composing runs.
+struct OpeningSeconds {
+  double all = 0, runs = 0;
+};
+
 // By topology. Thread-safe.
 class GrowthTally {
  public:
+  // For whoever draws from a topology that was opened by this record. What it measures counts while the topology has this file.
+  std::shared_ptr<RunsMeter> MeterOf(const TopologyRecord& record, const OpeningSeconds& opening)
+      QUARRY_EXCLUDES(mutex_);
+  GrowthMeasured Measured(const TopologyRecord& topology) const QUARRY_EXCLUDES(mutex_);
   void Add(std::string_view topology, const GrowthWritten& written) QUARRY_EXCLUDES(mutex_);
   GrowthWritten Of(std::string_view topology) const QUARRY_EXCLUDES(mutex_);
 
  private:
+  struct Sums;
+  friend class RunsMeter;
   mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Sums>, std::less<>> measured_ QUARRY_GUARDED_BY(mutex_);
   std::map<std::string, GrowthWritten, std::less<>> written_ QUARRY_GUARDED_BY(mutex_);
+};
+
+// What is measured of one topology that is open. Thread-safe.
+class RunsMeter {
+ public:
+  // So many neighbors were drawn in `seconds`, and of them so many were looked up among edits in `search_seconds`.
+  void Add(uint64_t draws, double seconds, uint64_t searches, double search_seconds);
+
+ private:
+  friend class GrowthTally;
+  std::shared_ptr<GrowthTally::Sums> sums_;
+  uint64_t edits_ = 0;
+  OpeningSeconds opening_;
+  std::atomic<bool> opening_counted_ = false;  // with the first that was drawn: others open it, too
 };
 
 // What a figure is, in a sentence.

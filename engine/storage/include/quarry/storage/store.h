@@ -6,9 +6,11 @@
 // versions are thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,7 @@
 namespace quarry {
 
 class GrowthTally;
+class RunMerger;
 
 // Makes the folder `path` (which must not exist) with everything that a database has besides its catalog:
 // features/, topology/, LOCK and VERSION, synced.
@@ -70,6 +73,8 @@ class Store {
   virtual IoBackend& backend() = 0;
   // What was written to graphs since the store was opened (growth_cost.h).
   virtual GrowthTally& growth() = 0;
+  // Merges runs of edges (run_merger.h): on a thread of its own once somebody has started it.
+  virtual RunMerger& merger() = 0;
   virtual Result<std::unique_ptr<FeatureTable>> OpenTable(
       std::string_view name) = 0;  // kNotFound lists what there is
   // The table as the snapshot has it.
@@ -132,12 +137,24 @@ class Store {
   // Commits all of it under one timestamp, which it returns: the order is one with that of rows. kBusy when other edges
   // or nodes came meanwhile. After another error it may be committed, and the run's file stays.
   virtual Result<uint64_t> CommitGraph(GraphCommit commit) = 0;
-  // For CompactTopology and MergeRuns (topology_compaction.h): the runs of `before` become what `after` says of file and
-  // runs; what was committed since stays behind it. Files that nothing names go with the last snapshot that does.
-  virtual Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after) = 0;
-  // The right to make runs, and to replace them, while it lives; null while somebody else has it.
-  enum class RunsRight : uint8_t { kMake, kReplace };
-  virtual std::shared_ptr<const void> HoldRuns(RunsRight right) = 0;
+  // For CompactTopology (topology_compaction.h): the runs of `before` become what `after` says of file and runs; what was
+  // committed since stays behind it, and the lists that changed are remembered (folded_lists.h). Files that nothing names go with
+  // the last snapshot that does.
+  virtual Status SwitchTopology(const TopologyRecord& before, const TopologyRecord& after,
+                                const Catalog::FoldedRows& folded) = 0;
+  // For MergeRuns (run_merger.h): `run` comes in the place of runs that follow each other, and their files go in the same way. kBusy
+  // when they are not all there any more, or are being folded.
+  virtual Status SwitchRuns(std::string_view topology, std::span<const TopologyRun> merged,
+                            const TopologyRun& run) = 0;
+  // The right to make runs, to fold them into their topology's file, and to make fewer of them, while it lives; null while somebody
+  // else has it. A fold and a merge go side by side: what is being folded is not merged.
+  enum class RunsRight : uint8_t { kMake, kFold, kMerge };
+  struct RunsHold {
+    std::atomic<uint64_t> folds_until = UINT64_MAX;  // of a fold: the last commit of the runs that it takes
+  };
+  virtual std::shared_ptr<RunsHold> HoldRuns(RunsRight right) = 0;
+  // Up to which commit runs are being folded; 0: none are.
+  virtual uint64_t FoldedUntil() const = 0;
 };
 
 }  // namespace quarry

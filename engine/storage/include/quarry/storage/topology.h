@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quarry/base/status.h"
@@ -26,6 +27,8 @@
 #include "quarry/storage/list_edits.h"
 
 namespace quarry {
+
+class RunsMeter;
 
 // What edges have, in the order of their lists: four bytes each, though a file has relations in as few as will do.
 enum class EdgeColumn : uint8_t { kNeighbors, kWeights, kRelations };
@@ -79,6 +82,13 @@ class Topology {
   // What runs change of the file's edges.
   const EdgeEdits& edits(Adjacency side) const { return sides_[static_cast<int>(side)].edits; }
 
+  // Seconds that opening it took, and of them, those of its runs.
+  double open_seconds() const { return open_seconds_; }
+  double open_run_seconds() const { return open_run_seconds_; }
+  // Told what is drawn from it (growth_cost.h); null where nobody asks.
+  RunsMeter* meter() const { return meter_.get(); }
+  void set_meter(std::shared_ptr<RunsMeter> meter) { meter_ = std::move(meter); }
+
   // Access on disk: the base's edge i lies at indices_offset(side) + 4 * i of file(), in 4 KiB pages counted from
   // there.
   uint64_t base_edge_count() const { return base_edge_count_; }
@@ -116,6 +126,8 @@ class Topology {
   bool weighted_ = false;
   Side sides_[2];
   DataFile data_;
+  double open_seconds_ = 0, open_run_seconds_ = 0;
+  std::shared_ptr<RunsMeter> meter_;
 };
 
 }  // namespace quarry

@@ -1,6 +1,6 @@
-// Making one of a topology's file and runs: a new file of the same edges, or one run of several. Both beside readers,
-// which keep what their snapshot names, and beside commits, which stay behind what is folded. A fold that was interrupted
-// goes on with the graph of its beginning, from its last mark (compaction_progress.h); a merge begins anew.
+// Making one of a topology's file and runs: a new file of the same edges. Beside readers, which keep what their snapshot
+// names, beside commits, which stay behind what is folded, and beside merges of these (run_merger.h). A fold that was
+// interrupted goes on with the graph of its beginning, from its last mark (compaction_progress.h).
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,6 @@ struct TopologyCompactionReport {
 Result<TopologyCompactionReport> CompactTopology(Store& store, MemoryBudget& budget,
                                                  const std::string& topology, bool dry_run,
                                                  const ProgressFunction& progress);
-
-// Makes one run of the last ones where there are more than kTopologyRunsMax: of those that are together no more than four
-// times what comes behind them, so that an edge is written again a few times only, or else of all. Nothing where the right
-// to it is somebody else's (Store::HoldRuns).
-Status MergeRuns(Store& store, MemoryBudget& budget, const std::string& topology);
 
 // Removes what is left of a file that is going to be made. It may be named on disk by a commit that failed: behind
 // another one it is not.

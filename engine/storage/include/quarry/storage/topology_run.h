@@ -18,9 +18,6 @@
 
 namespace quarry {
 
-// A topology has at most so many runs; a commit that makes one more merges some.
-inline constexpr size_t kTopologyRunsMax = 8;
-
 // The name and generation of the next run of a topology.
 TopologyRun NextRunOf(const TopologyRecord& topology);
 
@@ -40,6 +37,9 @@ void DropNewerRuns(uint64_t timestamp, TopologyRecord& topology);
 // Puts `after` in the place of `before`, and behind it what was committed since. False when the topology does not begin as
 // `before` does: then nothing is changed.
 bool ReplaceRuns(const TopologyRecord& before, const TopologyRecord& after, TopologyRecord& topology);
+
+// Puts `run` in the place of runs that follow each other. False when they are not all there: then nothing is changed.
+bool ReplaceMerged(std::span<const TopologyRun> merged, const TopologyRun& run, TopologyRecord& topology);
 
 // What the edits of all runs hold while the topology is open and being opened, an upper bound.
 uint64_t RunsResidentBytes(const TopologyRecord& topology);
