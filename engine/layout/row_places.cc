@@ -1,8 +1,31 @@
 #include "quarry/layout/row_places.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace quarry {
+namespace {
+
+const RowRange& RangeWith(std::span<const RowRange> ranges, NodeId node) {
+  return *std::ranges::upper_bound(ranges, uint64_t{node}, {}, &RowRange::end);
+}
+
+// Nodes that follow each other are mostly of one range.
+template <typename Visit>
+void ForEachTable(std::span<const RowRange> ranges, std::span<const NodeId> nodes, const Visit& visit) {
+  uint64_t begin = 1, end = 0, table = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i] < begin || nodes[i] >= end) {
+      const RowRange& range = RangeWith(ranges, nodes[i]);
+      begin = &range == ranges.data() ? 0 : (&range)[-1].end;
+      end = range.end;
+      table = range.table;
+    }
+    visit(i, table);
+  }
+}
+
+}  // namespace
 
 RowPlaces::RowPlaces(uint64_t node_count, uint64_t cache_slots, std::span<const RowForm> tables,
                      std::span<const RowRange> ranges)
@@ -29,43 +52,37 @@ RowPlaces::RowPlaces(uint64_t node_count, uint64_t cache_slots, std::span<const 
   }
 }
 
-const RowRange& RowPlaces::RangeOf(NodeId node) const {
-  return *std::ranges::upper_bound(ranges_, uint64_t{node}, {}, &RowRange::end);
-}
+const RowRange& RowPlaces::RangeOf(NodeId node) const { return RangeWith(ranges_, node); }
 
 uint64_t RowPlaces::TableOf(NodeId node) const { return one_table() ? 0 : RangeOf(node).table; }
 
 uint64_t RowPlaces::Of(NodeId node) const { return one_table() ? 1 : tables_[RangeOf(node).table].places; }
 
-// Nodes that follow each other are mostly of one range.
 uint64_t RowPlaces::Locate(std::span<const NodeId> nodes, uint64_t first, std::vector<uint32_t>& at) const {
   at.resize(nodes.size());
-  uint64_t place = first, begin = 1, end = 0, places = 1;
-  if (one_table()) end = ~uint64_t{0}, begin = 0;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i] < begin || nodes[i] >= end) {
-      const RowRange& range = RangeOf(nodes[i]);
-      begin = &range == ranges_.data() ? 0 : (&range)[-1].end;
-      end = range.end;
-      places = tables_[range.table].places;
-    }
-    at[i] = static_cast<uint32_t>(place);
-    place += places;
+  if (one_table()) {
+    std::iota(at.begin(), at.end(), static_cast<uint32_t>(first));
+    return first + nodes.size();
   }
+  uint64_t place = first;
+  ForEachTable(ranges_, nodes, [&](size_t i, uint64_t table) {
+    at[i] = static_cast<uint32_t>(place);
+    place += tables_[table].places;
+  });
   return place;
 }
 
 uint64_t RowPlaces::Sum(std::span<const NodeId> nodes) const {
   if (one_table()) return nodes.size();
   uint64_t sum = 0;
-  for (const NodeId node : nodes) sum += Of(node);
+  ForEachTable(ranges_, nodes, [&](size_t, uint64_t table) { sum += tables_[table].places; });
   return sum;
 }
 
 uint64_t RowPlaces::StoredBytes(std::span<const NodeId> nodes, uint64_t row_bytes) const {
   if (one_table()) return nodes.size() * row_bytes;
   uint64_t sum = 0;
-  for (const NodeId node : nodes) sum += tables_[TableOf(node)].row_bytes;
+  ForEachTable(ranges_, nodes, [&](size_t, uint64_t table) { sum += tables_[table].row_bytes; });
   return sum;
 }
 

@@ -12,6 +12,7 @@
 
 #include "cache/belady_oracle.h"
 #include "layout/hand_trace.h"
+#include "quarry/layout/row_places.h"
 #include "support/status_matchers.h"
 
 namespace quarry {

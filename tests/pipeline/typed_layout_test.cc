@@ -208,7 +208,7 @@ TEST(TypedLayoutTest, HasTheNewestRowsAndIsBuiltAnewWithThem) {
       ASSERT_OK_AND_ASSIGN(const auto road, PlannedRoad::Open(graph.store(), graph.budget(), {}));
       for (int pass = 0; pass < 3; ++pass) ASSERT_TRUE(graph.Pass(*road, 77) == after[0]) << "pass " << pass;
     }
-    ASSERT_OK(CompactTable(graph.store(), graph.budget(), "author.feature", {}));
+    ASSERT_OK(CompactTable(graph.store(), graph.budget(), "author.feature", false, {}));
     EXPECT_FALSE(IsFresh(*graph.store().manifest(), record));
     EXPECT_FALSE(IsLayoutOf(*graph.store().manifest(), record, spec));
     {
@@ -323,7 +323,7 @@ TEST(TypedLayoutTest, RefusesInASentence) {
   other.spec.relation_fanouts[0] = 1;
   EXPECT_THAT(PlannedRoad::Open(graph.store(), graph.budget(), {.live = other}),
               IsStatus(Code::kUsage, HasSubstr("with relation fanouts 2,3,1,2,4,0,2,0,3,1, not 1,3")));
-  FakeDevice device;
+  testing_util::FakeDevice device;
   EXPECT_THAT(PlannedRoad::Open(graph.store(), graph.budget(),
                                 {.device = {.device = &device, .bytes = kMiB, .cache_bytes = kMiB}}),
               IsStatus(Code::kUnsupported, HasSubstr("of several types are made in memory")));
