@@ -602,7 +602,9 @@ TEST(RowPlacesTest, RowsAndSlotsFollowEachOther) {
     place = 0;
     std::vector<uint64_t> found(forms.size());
     for (uint64_t slot = 0; slot < slots; ++slot) {
-      if (slot == images) EXPECT_EQ(places.ImagePlaces(images), place);
+      if (slot == images) {
+        EXPECT_EQ(places.ImagePlaces(images), place);
+      }
       const uint64_t table = places.TableOfSlot(slot);
       ASSERT_EQ(places.OfSlot(slot).place, place);
       ASSERT_EQ(places.OfSlot(slot).places, forms[table].places);
