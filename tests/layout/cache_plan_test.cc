@@ -431,8 +431,9 @@ std::vector<TableCache> CachesOf(const TwoTables& tables, const std::vector<std:
 std::vector<std::unique_ptr<NextUses>> UsesOf(const TwoTables& tables, const HandTrace& hand, bool cyclic) {
   std::vector<std::unique_ptr<NextUses>> uses;
   for (size_t table = 0; table < 2; ++table) {
-    auto made = NextUses::Make(hand.backend(), hand.trace(), tables.rows[table], cyclic,
-                               hand.ScratchPath() + std::to_string(table), tables.nodes[table]);
+    auto made =
+        NextUses::Make(hand.backend(), hand.trace(), tables.rows[table], cyclic,
+                       fmt::format("{}-{}-{}", hand.ScratchPath(), table, cyclic), tables.nodes[table]);
     EXPECT_OK(made);
     uses.push_back(std::move(made).value());
   }
