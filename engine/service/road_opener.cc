@@ -61,12 +61,6 @@ uint64_t EdgesBound(const std::vector<uint32_t>& fanouts, const LargestBatch& la
   return edges;
 }
 
-std::vector<std::string> TypeTables(const Manifest& manifest) {
-  std::vector<std::string> tables;
-  for (const NodeTypeRecord& type : manifest.node_types) tables.push_back(type.feature_table);
-  return tables;
-}
-
 // The road estimates its nodes; edges are bounded by the fanouts, or where these take all neighbors estimated as well, and by
 // the edges that there are.
 LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_max, uint64_t edges_max) {
@@ -77,7 +71,9 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
                        .nodes = nodes_max,
                        .edge_ids = spec.edge_ids,
                        .topology = spec.topology};
-  if (!spec.relation_fanouts.empty()) largest.type_tables = TypeTables(*manifest);
+  if (!spec.relation_fanouts.empty()) {
+    for (const NodeTypeRecord& type : manifest->node_types) largest.type_tables.push_back(type.feature_table);
+  }
   largest.edges = TakesAll(spec) ? edges_max : EdgesBound(spec.fanouts, largest);
   const TopologyRecord* const topology = manifest->FindTopology(spec.topology);
   if (topology == nullptr) return largest;
@@ -87,14 +83,9 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
 }
 
 LargestBatch LargestOf(const Store& store, const Layout& layout) {
-  LargestBatch largest{.table = layout.record().spec.feature_table,
-                       .hops = static_cast<uint32_t>(layout.record().spec.fanouts.size()),
-                       .seeds = layout.record().spec.batch_size,
-                       .nodes = layout.directory().nodes_max(),
-                       .edges = layout.directory().edges_max(),
-                       .edge_ids = layout.record().spec.edge_ids,
-                       .topology = layout.record().spec.topology};
-  if (!layout.record().spec.relation_fanouts.empty()) largest.type_tables = TypeTables(*store.manifest());
+  const LayoutDirectory& directory = layout.directory();
+  LargestBatch largest = LargestOf(store, layout.record().spec, directory.nodes_max(), directory.edges_max());
+  largest.edges = directory.edges_max();
   return largest;
 }
 
