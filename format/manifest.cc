@@ -113,7 +113,8 @@ Status CheckPartitioning(const PartitioningRecord& partitioning, std::string_vie
 void Complete(Manifest& manifest) {
   for (LayoutRecord& layout : manifest.layouts) {
     if (layout.trace_generation == 0) layout.trace_generation = layout.generation;
-    if (const TableRecord* const table = manifest.FindTable(layout.spec.feature_table)) {
+    const TableRecord* const table = manifest.FindTable(layout.spec.feature_table);
+    if (layout.spec.cache_bytes == 0 && table != nullptr) {  // of a version that did not say
       layout.spec.cache_bytes = layout.cache_rows * table->row_stride();
     }
   }

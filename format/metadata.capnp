@@ -125,6 +125,7 @@ struct LayoutRecord {
   rankPartitioning @43 :Text;      # what training nodes were divided by; empty = batch by batch
   relationFanouts @44 :List(UInt32);
   edgeIds @45 :Bool;               # blocks say which edges they have
+  cacheBytes @46 :UInt64;          # 0 = of cacheRows rows of the table
 }
 
 struct EmbeddingRecord {

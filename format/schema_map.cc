@@ -27,7 +27,6 @@ constexpr Exception kExceptions[] = {
     {"DeviceRecord.core", kAmongFields},
     {"LayoutRecord.spec", kAmongFields},
     {"LayoutRecord.spec.feature_table", "table"},
-    {"LayoutRecord.spec.cache_bytes", kNone},  // follows from cache_rows
     {"LayoutRecord.share", kAmongFields},
     {"LayoutInfo.spec", kAmongFields},
     {"LayoutInfo.spec.feature_table", "table"},

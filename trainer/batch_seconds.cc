@@ -46,7 +46,14 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
                                          const BatchView& batch, unsigned rounds) {
   constexpr uint64_t kRowsBytes = 16 * kMiB;  // more than processors cache, as rows in earnest are
   const ScopedSpan span("measure a step");
-  const uint64_t stride = RowStride(element_type, feature_dim);
+  // Of a graph with types: rows of each as long as the model was told, and in the same elements.
+  const bool typed = !batch.relations.empty();
+  std::vector<TypeRows> type_rows;
+  uint64_t stride = RowStride(element_type, feature_dim);
+  for (size_t type = 0; typed && type < options.inputs.types.size(); ++type) {
+    type_rows.push_back({element_type, options.inputs.types[type].dim});
+    stride = std::max(stride, RowStride(element_type, type_rows.back().dim));
+  }
   const uint64_t rows = std::clamp<uint64_t>(kRowsBytes / stride, 1, std::max<size_t>(1, batch.nodes.size()));
   const std::vector<std::byte> features(rows * stride);
   std::vector<uint32_t> slots(batch.nodes.size());
@@ -61,6 +68,7 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
                    .element_type = element_type,
                    .dim = feature_dim,
                    .slots = slots};
+  view.type_rows = type_rows;
   TrainOptions alone = options;
   alone.torch_threads = 1;
   const auto measure = [&](const TrainOptions& with, double (*clock)()) -> Result<Fastest> {

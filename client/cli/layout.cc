@@ -33,7 +33,7 @@ struct LayoutArguments {
 
 void PrintRecord(const LayoutRecord& record) {
   Print("layout {}: {} batches of {} seeds, fanout {}, {} epoch{}, policy {}, order {}\n", record.name,
-        record.batch_count, record.spec.batch_size, fmt::join(record.spec.fanouts, ","), record.epochs,
+        record.batch_count, record.spec.batch_size, fmt::join(GivenFanouts(record.spec), ","), record.epochs,
         record.epochs == 1 ? "" : "s", NameOf(record.policy), NameOf(record.spec.seed_order));
   Print("  disk       {} in {}{}\n", FormatBytes(record.total_bytes()), record.directory,
         record.batches_per_segment == 0

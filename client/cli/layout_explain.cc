@@ -235,7 +235,7 @@ Result<std::vector<uint64_t>> ParseSizes(client::Store& store, const ExplainArgu
   const LayoutRecord* const layout = manifest.FindLayout(arguments.name);
   std::vector<uint64_t> sizes;
   if (layout == nullptr) return sizes;
-  QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, layout->spec.feature_table));
+  QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, layout->spec));
   for (const std::string& text : arguments.sizes) {
     QUARRY_TRY(const uint64_t bytes, ParseBytes(text, feature_bytes));
     sizes.push_back(bytes);

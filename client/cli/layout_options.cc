@@ -7,6 +7,7 @@
 #include "quarry/base/units.h"
 #include "quarry/format/fanouts.h"
 #include "quarry/sampling/sampler.h"
+#include "quarry/storage/row_sources.h"
 #include "quarry/storage/times.h"
 
 namespace quarry::cli {
@@ -79,6 +80,28 @@ void LayoutFlags::AddTo(CLI::App* verb) {
   AddPlanOptions(verb);
   verb->add_flag("--edge-ids", road.edge_ids,
                  "batches say which edges they have, as --model rgcn and rgat and --edge-weights ask");
+}
+
+Status DrawByType(const Manifest& manifest, const std::vector<uint32_t>& fanouts, RoadSpec& road) {
+  std::vector<uint32_t> types_into(manifest.node_types.size());
+  for (const EdgeTypeRecord& type : manifest.edge_types) types_into[type.destination]++;
+  const uint32_t most = *std::ranges::max_element(types_into);
+  std::vector<uint32_t> sums, by_type;
+  for (const uint32_t fanout : fanouts) {
+    if (uint64_t{fanout} * most > NeighborSampler::kTypedFanoutMax) {
+      return MakeStatus(
+          Code::kUsage,
+          "--fanout {} is drawn by edges of each type, of which {} lead into one type of nodes, and "
+          "a node draws at most {} in a hop: give {} or less",
+          fanout, most, NeighborSampler::kTypedFanoutMax, NeighborSampler::kTypedFanoutMax / most);
+    }
+    sums.push_back(fanout * most);
+    by_type.insert(by_type.end(), manifest.edge_types.size(), fanout);
+  }
+  road.edge_ids = false;  // types are told without
+  road.fanouts = std::move(sums);
+  road.relation_fanouts = std::move(by_type);
+  return Status::Ok();
 }
 
 std::vector<uint32_t> GivenFanouts(const RoadSpec& spec) {
@@ -155,6 +178,20 @@ Result<uint64_t> FeatureBytes(const Manifest& manifest, const RoadSpec& road) {
   return Status(Code::kInvalidArgument, "the database has features of no type of nodes");
 }
 
+Result<FeatureGeometry> RowsOf(const Manifest& manifest, const RoadSpec& road) {
+  QUARRY_RETURN_IF_ERROR(FeatureBytes(manifest, road).status());
+  uint64_t rows = 0, bytes = 0;
+  for (const SourceRecord& table : SourceRecordsOf(manifest, road)) {
+    const TableRecord& record = *table.record;
+    if (road.relation_fanouts.empty()) {
+      return FeatureGeometry::Make(record.element_type, FeatureDim(manifest, road), record.row_count);
+    }
+    rows += record.row_count;
+    bytes += record.row_count * record.row_stride();
+  }
+  return FeatureGeometry::Make(ElementType::kFloat32, CeilDiv(bytes, rows * sizeof(float)), rows);
+}
+
 uint32_t FeatureDim(const Manifest& manifest, const RoadSpec& road) {
   return road.relation_fanouts.empty()
              ? BatchDim(manifest, road.topology, *manifest.FindTable(road.feature_table))
@@ -168,7 +205,11 @@ Result<LayoutSpec> LayoutFlags::ToSpec(const Manifest& manifest) const {
                   .policy = policy,
                   .hash_functions = hash_functions,
                   .threads = threads > 0 ? threads : ProcessorCount()};
-  QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, road.feature_table));
+  const bool has_table = manifest.FindTable(road.feature_table) != nullptr;
+  if (by_type || (!has_table && !manifest.edge_types.empty())) {
+    QUARRY_RETURN_IF_ERROR(DrawByType(manifest, road.fanouts, spec.road));
+  }
+  QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(manifest, spec.road));
   QUARRY_TRY(spec.road.cache_bytes, ParseCache(cache, feature_bytes));
   if (!disk.empty()) {
     QUARRY_TRY(spec.disk_bytes, ParseDisk(disk, feature_bytes));

@@ -175,9 +175,7 @@ class Decider {
 
   Status DescribeRun() {
     const RoadSpec& spec = arguments_.road.spec;
-    const TableRecord& table = *manifest_->FindTable(spec.feature_table);
-    QUARRY_TRY(facts_.geometry,
-               FeatureGeometry::Make(table.element_type, FeatureDim(*manifest_, spec), table.row_count));
+    QUARRY_TRY(facts_.geometry, RowsOf(*manifest_, spec));
     const uint64_t batch_size = spec.batch_size;
     facts_.processors = ProcessorCount();
     facts_.sampler_threads = arguments_.road.sampler_threads;
@@ -293,7 +291,7 @@ class Decider {
     const LayoutRecord* const record = manifest_->FindLayout(layout.name);
     if (record == nullptr || !facts_.planned.offered) return;
     layout.policy = record->policy;
-    if (CacheIsAuto()) layout.road.cache_bytes = record->cache_rows * stride();
+    if (CacheIsAuto()) layout.road.cache_bytes = record->spec.cache_bytes;
     if (!IsLayoutOf(*manifest_, *record, layout)) {
       if (arguments_.given_road) return;
       facts_.planned = {
@@ -380,11 +378,10 @@ class Decider {
           "all",
           arguments_.path);
     }
-    const TableRecord& table = *manifest_->FindTable(arguments_.road.spec.feature_table);
-    QUARRY_TRY(
-        const BatchSeconds seconds,
-        MeasureBatchSeconds(arguments_.train, static_cast<uint32_t>(facts_.geometry.dim), table.element_type,
-                            trained_on_.classes, probe.last.view(), batches < kWorthMeasuring ? 2 : 3));
+    QUARRY_TRY(const BatchSeconds seconds,
+               MeasureBatchSeconds(arguments_.train, FeatureDim(*manifest_, arguments_.road.spec),
+                                   facts_.geometry.element_type, trained_on_.classes, probe.last.view(),
+                                   batches < kWorthMeasuring ? 2 : 3));
     facts_.train = seconds.train;
     facts_.evaluate = seconds.evaluate;
     return Status::Ok();
@@ -470,15 +467,12 @@ void TakeWhatIsLeft(NodeArguments& arguments, Database& database, uint32_t class
 
 Result<RoadDecision> DecideRoad(NodeArguments& arguments, Database& database, const TrainedOn& trained_on) {
   TakeWhatIsLeft(arguments, database, trained_on.classes);
-  if (!arguments.road.spec.relation_fanouts.empty()) return RoadDecision();  // the live road alone
   QUARRY_TRY(RoadDecision decision, Decider(arguments, database, trained_on).Run());
   if (arguments.plan) {  // the layout's road divides its memory by itself
     arguments.road.cache_takes_what_is_left = false;
     arguments.road.beside_bytes = {};
-    const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
-    QUARRY_TRY(
-        arguments.road.spec.cache_bytes,
-        ParseCache(arguments.plan_flags.cache, table.row_count * RowBytes(table.element_type, table.dim)));
+    QUARRY_TRY(const uint64_t feature_bytes, FeatureBytes(*database.manifest(), arguments.road.spec));
+    QUARRY_TRY(arguments.road.spec.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
   }
   return decision;
 }

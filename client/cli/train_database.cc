@@ -142,18 +142,19 @@ Status AskAsChoice(NodeArguments& arguments, const Manifest& manifest, uint64_t 
 }
 
 // --dry-run: what would be done, on how much memory. REQUIRES: the decision has a cost.
-void TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
-                  const RoadDecision& decision, TrainSetup& setup) {
-  const TableRecord& table = *database.manifest()->FindTable(arguments.road.spec.feature_table);
+Status TellDecision(const NodeArguments& arguments, Database& database, const TrainedOn& trained_on,
+                    const RoadDecision& decision, TrainSetup& setup) {
+  QUARRY_TRY(const FeatureGeometry rows, RowsOf(*database.manifest(), arguments.road.spec));
   setup.memory_budget_bytes = database.budget().limit_bytes();
   setup.least_budget_bytes = decision.least_bytes;
   const uint32_t dim = FeatureDim(*database.manifest(), arguments.road.spec);
-  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(table.element_type, dim);
+  setup.cache_budget_bytes = decision.cost->plan.cache_rows * RowStride(rows.element_type, rows.dim);
   setup.overhead_bytes = EstimateTrainerBytes(
       arguments.train, dim, trained_on.classes,
       BoundBlock(arguments.road.spec.batch_size, arguments.road.spec.fanouts, decision.batch_nodes_max),
       arguments.run.checkpoint_every > 0);
   TrainReport(setup, arguments.json).Decision(decision.said, decision.live.get());
+  return Status::Ok();
 }
 
 class DatabaseSource final : public TrainingSource {
@@ -188,9 +189,6 @@ class DatabaseSource final : public TrainingSource {
         database_.budget().Reserve(TargetRoom(*manifest, arguments_.target, arguments_.road.spec.batch_size),
                                    "targets of batches"));
     QUARRY_RETURN_IF_ERROR(TakeWeights(database_, arguments_.road.spec.topology, arguments_.train));
-    if (arguments_.explain && !arguments_.road.spec.relation_fanouts.empty()) {
-      return Status(Code::kUsage, "--explain prices roads, and a graph with types goes one: leave it out");
-    }
     QUARRY_RETURN_IF_ERROR(TakeInputs(*manifest, arguments_.road.spec, arguments_.train));
     QUARRY_RETURN_IF_ERROR(TakeKinds(database_, arguments_.road.spec, arguments_.train));
     QUARRY_RETURN_IF_ERROR(TakeWholeGraph());
@@ -220,7 +218,7 @@ class DatabaseSource final : public TrainingSource {
     if (arguments_.explain) return TrainingRoad();
     open.setup.decision = decision.cost;
     if (arguments_.dry_run && decision.cost) {
-      TellDecision(arguments_, database_, trained_on_, decision, open.setup);
+      QUARRY_RETURN_IF_ERROR(TellDecision(arguments_, database_, trained_on_, decision, open.setup));
       return TrainingRoad();
     }
     if (decided_.plan) {

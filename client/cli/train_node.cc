@@ -108,12 +108,11 @@ Status CheckAllNeighbors(std::string_view who, std::string_view option, const Mo
 
 Status CheckRoadOfTypes(const NodeArguments& arguments) {
   if (arguments.road.spec.relation_fanouts.empty()) return Status::Ok();
-  const bool live = arguments.given_road.value_or(RoadKind::kLive) == RoadKind::kLive;
-  if (live && !arguments.plan && !arguments.parts && arguments.layout.empty()) return Status::Ok();
+  if (!arguments.parts) return Status::Ok();
   return MakeStatus(
       Code::kUsage,
       "--model {} draws by types of edges in a graph with types, and reads rows of each type's table, which "
-      "the live road alone does: take --road live",
+      "parts do not have: take --road live or --plan",
       quarry::NameOf(arguments.train.spec.model));
 }
 
@@ -191,6 +190,7 @@ Result<OpenedDatabase> OpenWithMemory(NodeArguments& arguments, const std::strin
     QUARRY_TRY(opened.manifest, ManifestOf(*opened.store, address));
     QUARRY_RETURN_IF_ERROR(AskByType(opened.manifest, arguments.train.spec, arguments.plan_flags.road.fanouts,
                                      arguments.road.spec));
+    arguments.plan_flags.by_type = !arguments.road.spec.relation_fanouts.empty();
     QUARRY_TRY(feature_bytes, FeatureBytes(opened.manifest, arguments.road.spec));
     QUARRY_TRY(arguments.road.spec.cache_bytes, ParseCache(arguments.plan_flags.cache, feature_bytes));
     return Status::Ok();

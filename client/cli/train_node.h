@@ -91,7 +91,7 @@ Status AskForEdges(const ModelSpec& model, bool remote, RoadSpec& road);
 // and `option` does not.
 Status CheckAllNeighbors(std::string_view who, std::string_view option, const ModelSpec& model,
                          const RoadSpec& road);
-// kUsage for another road than the live one, where the model draws by types of edges. REQUIRES: AskByType.
+// kUsage for the road of parts, where the model draws by types of edges. REQUIRES: AskByType.
 Status CheckRoadOfTypes(const NodeArguments& arguments);
 // Loads the weights that a model asks for, along the edges that lead to a node: 4 bytes an edge of the database's budget.
 // Whoever has the database lets go of them before it. kInvalidArgument where edges have none, or a negative one.

@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "layout_options.h"
 #include "opened_store.h"
 #include "quarry/base/process.h"
 #include "quarry/base/units.h"
-#include "quarry/sampling/sampler.h"
 #include "quarry/storage/relation_scan.h"
 #include "quarry/storage/times.h"
 
@@ -16,25 +16,7 @@ namespace quarry::cli {
 Status AskByType(const Manifest& manifest, const ModelSpec& model, const std::vector<uint32_t>& fanouts,
                  RoadSpec& road) {
   if (!model.needs_relations() || manifest.edge_types.empty()) return Status::Ok();
-  std::vector<uint32_t> types_into(manifest.node_types.size());
-  for (const EdgeTypeRecord& type : manifest.edge_types) types_into[type.destination]++;
-  const uint32_t most = *std::ranges::max_element(types_into);
-  std::vector<uint32_t> sums, by_type;
-  for (const uint32_t fanout : fanouts) {
-    if (uint64_t{fanout} * most > NeighborSampler::kTypedFanoutMax) {
-      return MakeStatus(
-          Code::kUsage,
-          "--fanout {} is drawn by edges of each type, of which {} lead into one type of nodes, and "
-          "a node draws at most {} in a hop: give {} or less",
-          fanout, most, NeighborSampler::kTypedFanoutMax, NeighborSampler::kTypedFanoutMax / most);
-    }
-    sums.push_back(fanout * most);
-    by_type.insert(by_type.end(), manifest.edge_types.size(), fanout);
-  }
-  road.edge_ids = false;  // types are told without
-  road.fanouts = std::move(sums);
-  road.relation_fanouts = std::move(by_type);
-  return Status::Ok();
+  return DrawByType(manifest, fanouts, road);
 }
 
 Status TakeInputs(const Manifest& manifest, const RoadSpec& road, TrainOptions& train) {

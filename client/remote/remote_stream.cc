@@ -299,6 +299,11 @@ Result<std::unique_ptr<Batch>> RemoteStream::Open(wire::Batch batch, Deadline de
   if (const auto* const live = std::get_if<wire::LiveSpec>(&request_.road)) {
     QUARRY_RETURN_IF_ERROR(CheckDrawnBy(opened->view(), live->edge_ids,
                                         RelationCount(live->fanouts, live->relation_fanouts), link_->path()));
+  } else if (const RoadSpec* const sampled = SampledBy(request_);
+             sampled != nullptr && !sampled->relation_fanouts.empty()) {
+    QUARRY_RETURN_IF_ERROR(CheckDrawnBy(opened->view(), sampled->edge_ids,
+                                        RelationCount(sampled->fanouts, sampled->relation_fanouts),
+                                        link_->path()));
   }
   return opened;
 }

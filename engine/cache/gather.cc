@@ -36,7 +36,7 @@ void GatherPart(const RowTable& table, std::span<const uint32_t> slots, std::byt
 
 void GatherRows(const RowTable& table, std::span<const uint32_t> slots, std::span<std::byte> out,
                 unsigned threads) {
-  assert(table.row_bytes <= table.stride_bytes && out.size() == slots.size() * table.row_bytes);
+  assert(out.size() == slots.size() * table.row_bytes);
   const uint64_t parts = std::clamp<uint64_t>(out.size() / kThreadBytesMin, 1, std::max(1U, threads));
   const auto gather = [&](uint64_t part) {
     const size_t begin = slots.size() * part / parts;

@@ -16,7 +16,6 @@
 #include "quarry/layout/segments.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
-#include "quarry/storage/times.h"
 
 namespace quarry {
 namespace {
@@ -33,14 +32,18 @@ Status LayoutBuilder::Prepare(const std::string& folder) {
   if (spec_.snapshot == nullptr) {
     QUARRY_TRY(spec_.snapshot, store_.TakeSnapshot());
   }
-  const TableRecord* table = spec_.snapshot->FindTable(spec_.road.feature_table);
+  const std::shared_ptr<const Manifest> manifest = store_.manifest();
+  tables_ = SourceRecordsOf(*manifest, spec_.road, spec_.snapshot.get());
   const TopologyRecord* topology = spec_.snapshot->FindTopology(spec_.road.topology);
-  if (table == nullptr) return store_.OpenTable(spec_.road.feature_table).status();
+  for (const SourceRecord& table : tables_) {
+    if (table.record == nullptr) return store_.OpenTable(table.name).status();
+    QUARRY_TRY(const FeatureGeometry geometry,
+               FeatureGeometry::Make(table.record->element_type, table.record->dim, table.record->row_count));
+    geometries_.push_back(geometry);
+  }
   if (topology == nullptr) return store_.OpenTopology(spec_.road.topology).status();
-  table_record_ = *table;
   topology_record_ = *topology;
-  QUARRY_TRY(geometry_, FeatureGeometry::Make(table->element_type, table->dim, table->row_count));
-  joined_dim_ = JoinedDim(*spec_.snapshot, spec_.road.topology);
+  QUARRY_TRY(rows_, RowLengthsOf(*manifest, spec_.road, spec_.snapshot.get()));
   QUARRY_TRY(place_, PrepareLayout(store_, spec_.name, folder));
   return Status::Ok();
 }
@@ -128,42 +131,6 @@ Status LayoutBuilder::Sample(TraceSource& source, bool resume) {
   return Status::Ok();
 }
 
-Status LayoutBuilder::Plan() {
-  const ScopedSpan span("plan the cache");
-  IoBackend& backend = store_.backend();
-  const uint64_t node_count = geometry_.row_count;
-  const uint64_t stride = row_stride();
-  CachePlanOptions options{.policy = spec_.policy,
-                           .node_count = node_count,
-                           .capacity = cache_rows(),
-                           .cyclic = spec_.cyclic,
-                           .row_bytes = stride};
-  if (degrees_ != nullptr) options.degrees = *degrees_;
-  QUARRY_TRY(
-      reservation_,
-      budget_.Reserve(CachePlanBytes(options, report_.trace.batch_nodes_max) + trace_->resident_bytes() +
-                          LayoutEncoder::MemoryBytes(node_count, report_.trace, spec_.road.edge_ids),
-                      "planning a layout"));
-  std::unique_ptr<NextUses> next_uses;
-  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp"}) {
-    QUARRY_RETURN_IF_ERROR(Remove(file));
-  }
-  if (WantsNextUses(spec_.policy)) {
-    QUARRY_TRY(next_uses, NextUses::Make(backend, *trace_, node_count, spec_.cyclic, Path("next.tmp")));
-  }
-  QUARRY_TRY(encoder_, LayoutEncoder::Make(backend, place_.building, *trace_, report_.trace.blocks_bytes,
-                                           store_.manifest()->database_id, place_.generation, node_count,
-                                           stride, ProfileOf(*store_.manifest()).GapBytesMax()));
-  QUARRY_TRY(cache_plan_, SimulateCache(*trace_, next_uses.get(), options,
-                                        [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) {
-                                          QUARRY_RETURN_IF_ERROR(encoder_->AddStep(nodes, step));
-                                          return Report("planning", batch + 1, trace_->batch_count());
-                                        }));
-  QUARRY_RETURN_IF_ERROR(encoder_->FinishSteps(cache_plan_.carried, spec_.cyclic));
-  QUARRY_RETURN_IF_ERROR(Remove("next.tmp"));
-  return Status::Ok();
-}
-
 uint64_t LayoutBuilder::TotalBytes() const {
   const uint64_t slack = 64 * kKiB;  // superblock, footer, the pages that sections fill in part
   const uint64_t directory = encoder_->entries().size() * sizeof(BatchEntry) +
@@ -190,11 +157,7 @@ Status LayoutBuilder::ChoosePacking(const Status& packed) {
   const bool fits = packed.ok();
   if (!fits && packed.code() != Code::kNoSpace) return packed;
   if (spec_.packing == Packing::kCheaper) {
-    QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
-               store_.OpenTable(*spec_.snapshot, spec_.road.feature_table));
-    QUARRY_TRY(report_.merged_seconds,
-               MergedReadSeconds(encoder_->miss_reader(), trace_->batch_count(), geometry_,
-                                 table->block_bytes(), DeviceOf(*store_.manifest())));
+    QUARRY_TRY(report_.merged_seconds, MergedSeconds());
     report_.packed_seconds = PackedSeconds();
     if (fits && report_.packed_seconds <= report_.merged_seconds) return Status::Ok();
   }
@@ -208,11 +171,35 @@ Status LayoutBuilder::ChoosePacking(const Status& packed) {
                     FormatBytes(spec_.disk_bytes), FormatBytes(TotalBytes()));
 }
 
+// What it takes to read what the batches miss from the tables.
+Result<double> LayoutBuilder::MergedSeconds() {
+  double seconds = 0;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    QUARRY_TRY(const std::unique_ptr<FeatureTable> table, store_.OpenTable(*spec_.snapshot, tables_[i].name));
+    MissReader misses = encoder_->miss_reader();
+    RowCursor cursor(*trace_, tables_[i].nodes);
+    TraceBatch missed;
+    if (!rows_.tables.empty()) {
+      misses = [&, all = misses](uint64_t batch) -> Result<std::span<const NodeId>> {
+        QUARRY_TRY(const std::span<const NodeId> nodes, all(batch));
+        missed.nodes.assign(nodes.begin(), nodes.end());
+        return std::span<const NodeId>(cursor.RowsOf(missed).nodes);
+      };
+    }
+    QUARRY_TRY(const double of_table, MergedReadSeconds(misses, trace_->batch_count(), geometries_[i],
+                                                        table->block_bytes(), DeviceOf(*store_.manifest())));
+    seconds += of_table;
+  }
+  return seconds;
+}
+
 // What it takes to pack, on all threads, and to read what was packed, which one thread verifies: each the device's
 // seconds or those of the processors, whichever are more.
 double LayoutBuilder::PackedSeconds() const {
   const DeviceRecord device = DeviceOf(*store_.manifest());
-  const auto table_bytes = static_cast<double>(geometry_.data_bytes());
+  double table_bytes = 0;
+  for (const FeatureGeometry& geometry : geometries_)
+    table_bytes += static_cast<double>(geometry.data_bytes());
   const auto regions_bytes = static_cast<double>(encoder_->regions_bytes());
   const ReadPlan reads = PlanReads(ProfileOf(*store_.manifest()));
   const double packing =
@@ -233,14 +220,20 @@ double LayoutBuilder::PackedSeconds() const {
 // So its answer is encoded and measured, and where that exceeds the disk budget, the search runs again with
 // as much less for rows.
 Status LayoutBuilder::EncodePacked() {
-  const SegmentOptions options{.node_count = geometry_.row_count,
+  const SegmentOptions options{.node_count = rows_.node_count,
                                .batch_count = trace_->batch_count(),
-                               .row_bytes = row_stride(),
+                               .row_bytes = rows_.row_stride,
                                .hash_functions = spec_.hash_functions,
                                .seed = spec_.road.seed};
   const auto progress = [&](uint64_t batch) { return Report("encoding", batch, trace_->batch_count()); };
   QUARRY_RETURN_IF_ERROR(encoder_->Encode(0, options, cache_plan_.start, progress));
   if (spec_.disk_bytes == 0 || TotalBytes() <= spec_.disk_bytes) return Status::Ok();
+  if (!rows_.tables.empty()) {
+    return MakeStatus(Code::kNoSpace,
+                      "a layout of {} does not fit: packed it takes {}, and rows of several types are packed "
+                      "for each batch by itself: give it that, or more memory for the cache",
+                      FormatBytes(spec_.disk_bytes), FormatBytes(TotalBytes()));
+  }
 
   const double start = MonotonicSeconds();
   const uint64_t chunk_bytes = encoder_->chunk_bytes();
@@ -311,30 +304,35 @@ Result<PackStats> LayoutBuilder::PackFiles(std::span<LayoutBuilder* const> build
   LayoutBuilder& first = *builders.front();
   Store& store = first.store_;
   const LayoutSpec& spec = first.spec_;
-  QUARRY_TRY(const std::unique_ptr<FeatureTable> table,
-             store.OpenTable(*spec.snapshot, spec.road.feature_table));
-  QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
-             store.OpenOverlay(spec.road.feature_table, spec.snapshot));
+  std::vector<std::unique_ptr<FeatureTable>> tables;
+  std::vector<std::unique_ptr<RowOverlay>> newer;
+  std::vector<PackSource> sources;
+  uint64_t streams = 0, fixed = 0;
+  for (size_t i = 0; i < first.tables_.size(); ++i) {
+    const SourceRecord& named = first.tables_[i];
+    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(*spec.snapshot, named.name));
+    QUARRY_TRY(std::unique_ptr<RowOverlay> overlay, store.OpenOverlay(named.name, spec.snapshot));
+    fixed += table->resident_bytes() + overlay->resident_bytes() +
+             overlay->TouchedRows().size() * sizeof(uint64_t);
+    sources.push_back({.table = table.get(), .newer = overlay.get(), .row_stride = first.rows_.StrideOf(i)});
+    if (!first.rows_.tables.empty()) sources.back().nodes = named.nodes;
+    tables.push_back(std::move(table));
+    newer.push_back(std::move(overlay));
+  }
   std::vector<PackTarget> targets;
-  uint64_t streams = 0;
-  uint64_t fixed =
-      table->resident_bytes() + newer->resident_bytes() + newer->TouchedRows().size() * sizeof(uint64_t);
   for (LayoutBuilder* const builder : builders) {
     targets.push_back(builder->Target());
     streams += targets.back().streams.size();
     fixed += builder->checksums_.size() * sizeof(uint32_t);
   }
   fixed += streams * sizeof(PackStream);
-  const uint64_t least = PackBytesMin(first.geometry_.row_bytes, streams, spec.threads);
+  const uint64_t least = PackBytesMin(first.rows_.StrideMax(), streams, spec.threads);
   for (LayoutBuilder* const builder : builders) builder->reservation_.Release();
   MemoryBudget& budget = first.budget_;
   QUARRY_TRY(const MemoryBudget::Reservation reservation,
              budget.Reserve(std::max(fixed + least, budget.available_bytes()), "packing a layout"));
-  return PackRows(store.backend(), *table, targets,
-                  {.newer = newer.get(),
-                   .row_stride = first.encoder_->row_stride(),
-                   .memory_bytes = reservation.bytes() - fixed,
-                   .threads = spec.threads},
+  return PackRows(store.backend(), sources, targets,
+                  {.memory_bytes = reservation.bytes() - fixed, .threads = spec.threads},
                   [&](uint64_t rows, uint64_t total) { return first.Report("packing", rows, total); });
 }
 
@@ -343,10 +341,12 @@ Result<LayoutRecord> LayoutBuilder::EndFile(const PackStats& pack) {
   writer_->SkipWritten(regions_bytes);
   for (const uint32_t checksum : checksums_) QUARRY_RETURN_IF_ERROR(writer_->AddChecksum(checksum));
   QUARRY_RETURN_IF_ERROR(writer_->EndSection());
-  const LayoutDirectory directory{.row_bytes = geometry_.row_bytes,
-                                  .row_stride = encoder_->row_stride(),
-                                  .node_count = geometry_.row_count,
-                                  .cache_slots = cache_rows(),
+  const LayoutDirectory directory{.row_bytes = rows_.row_bytes,
+                                  .row_stride = rows_.row_stride,
+                                  .tables = rows_.tables,
+                                  .ranges = rows_.ranges,
+                                  .node_count = rows_.node_count,
+                                  .cache_slots = cache_slots_,
                                   .packed = encoder_->packed(),
                                   .batches_per_epoch = batches_per_epoch_,
                                   .seed_hash = seed_hash_,
@@ -360,8 +360,8 @@ Result<LayoutRecord> LayoutBuilder::EndFile(const PackStats& pack) {
   QUARRY_TRY(file_bytes_, writer_->Finish({.kind = FileKind::kLayout,
                                            .database_id = store_.manifest()->database_id,
                                            .generation = place_.generation,
-                                           .row_count = geometry_.row_count,
-                                           .dim = geometry_.dim}));
+                                           .row_count = rows_.node_count,
+                                           .dim = geometries_.front().dim}));
   writer_.reset();
   KillPoint("layout: file written");
   report_.blocks_bytes += encoder_->blocks_bytes();
@@ -375,8 +375,8 @@ LayoutBuilder::ReadPlan LayoutBuilder::PlanReads(const DeviceProfile& device) co
   ReadPlan plan;
   for (const BatchEntry& entry : encoder_->entries()) {
     plan.bytes += RoundUp(entry.block_bytes, kPageBytes);
-    if (encoder_->packed()) plan.bytes += RoundUp(entry.chunk_rows * row_stride(), kPageBytes);
-    plan.useful_bytes += entry.misses * geometry_.row_bytes;
+    if (encoder_->packed()) plan.bytes += RoundUp(entry.chunk_bytes, kPageBytes);
+    plan.useful_bytes += entry.useful_bytes;
   }
   const SegmentReadCost segments = encoder_->segment_reads();
   plan.bytes += segments.bytes;
@@ -388,18 +388,20 @@ LayoutBuilder::ReadPlan LayoutBuilder::PlanReads(const DeviceProfile& device) co
 LayoutRecord LayoutBuilder::Describe(const PackStats& pack) const {
   const ReadPlan reads = PlanReads(ProfileOf(*store_.manifest()));
   RoadSpec road = spec_.road;
-  road.cache_bytes = cache_rows() * row_stride();
+  road.cache_bytes = CacheBytesOf(spec_, rows_);
+  uint64_t generation = 0;
+  for (const SourceRecord& table : tables_) generation += table.record->generation;
   return LayoutRecord{.name = spec_.name,
                       .directory = place_.folder,
                       .generation = place_.generation,
                       .spec = std::move(road),
-                      .table_generation = table_record_.generation,
+                      .table_generation = generation,
                       .topology_generation = topology_record_.generation,
                       .timestamp = spec_.snapshot->timestamp,
                       .policy = spec_.policy,
                       .epochs = spec_.epochs,
                       .batch_count = trace_->batch_count(),
-                      .cache_rows = cache_rows(),
+                      .cache_rows = cache_slots_,
                       .batches_per_segment = encoder_->batches_per_segment(),
                       .hash_functions = spec_.hash_functions,
                       .disk_bytes_max = spec_.disk_bytes,
@@ -421,8 +423,8 @@ LayoutRecord LayoutBuilder::Describe(const PackStats& pack) const {
 Status LayoutBuilder::RemoveScratch() {
   encoder_.reset();
   trace_.reset();
-  for (const std::string_view file : {"next.tmp", "plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp",
-                                      "encoded.tmp", "blocks.tmp", "sampled"}) {
+  for (const std::string_view file :
+       {"plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp", "encoded.tmp", "blocks.tmp", "sampled"}) {
     QUARRY_RETURN_IF_ERROR(Remove(file));  // what stays would be of the layout
   }
   return store_.backend().SyncDirectory(place_.building);

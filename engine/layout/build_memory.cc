@@ -23,15 +23,22 @@ uint64_t BatchEdgesMax(const RoadSpec& spec, uint64_t batch_nodes_max, uint64_t 
 // The stages one after the other, each with what it reserves.
 uint64_t BuildBytesMax(const Manifest& manifest, const LayoutSpec& spec, uint64_t batches,
                        uint64_t batch_nodes_max) {
-  const TableRecord& table = *manifest.FindTable(spec.road.feature_table);
+  const Result<RowLengths> found = RowLengthsOf(manifest, spec.road);
+  if (!found.ok()) return 0;  // for the build to refuse
+  const RowLengths& rows = *found;
   const TopologyRecord& topology = *manifest.FindTopology(spec.road.topology);
-  const uint64_t stride = RowStride(table.element_type, BatchDim(manifest, spec.road.topology, table));
-  const uint64_t row_bytes = RowBytes(table.element_type, table.dim);
-  const CachePlanOptions cache{.policy = spec.policy,
-                               .node_count = table.row_count,
-                               .capacity = CacheRowsOf(spec, stride, table.row_count),
-                               .cyclic = spec.cyclic,
-                               .row_bytes = stride};
+  const uint64_t cache_bytes = CacheBytesOf(spec, rows);
+  uint64_t planning = 0, cells = 0;
+  for (size_t table = 0; table < rows.row_counts.size(); ++table) {
+    const uint64_t count = rows.row_counts[table], stride = rows.StrideOf(table);
+    planning += CachePlanBytes({.policy = spec.policy,
+                                .node_count = count,
+                                .capacity = std::min(cache_bytes / stride, count),
+                                .cyclic = spec.cyclic,
+                                .row_bytes = stride},
+                               batch_nodes_max);
+    cells += count * CeilDiv(stride, kPageBytes);  // a checksum each, at most
+  }
   const uint64_t edges_max = BatchEdgesMax(
       spec.road, batch_nodes_max, topology.edge_count * Times::Of(topology, manifest.node_count).count);
   const auto in_32_bits = [](uint64_t count) {
@@ -40,12 +47,11 @@ uint64_t BuildBytesMax(const Manifest& manifest, const LayoutSpec& spec, uint64_
   const TraceSummary trace{.batch_nodes_max = in_32_bits(batch_nodes_max),
                            .batch_edges_max = in_32_bits(edges_max)};
   constexpr uint64_t kBatchBytes = 2 * sizeof(uint64_t);  // its place in the trace
-  const uint64_t planning = CachePlanBytes(cache, batch_nodes_max) + batches * kBatchBytes +
-                            LayoutEncoder::MemoryBytes(table.row_count, trace, spec.road.edge_ids);
-  const uint64_t cells = table.row_count * CeilDiv(row_bytes, kPageBytes);  // a checksum each, at most
+  planning += batches * kBatchBytes + LayoutEncoder::MemoryBytes(rows.node_count, trace, spec.road);
+  const uint64_t stride = rows.StrideMax();
   const uint64_t pages = batches * CeilDiv(batch_nodes_max * stride, kPageBytes);
   const uint64_t packing = (cells + pages) * sizeof(uint32_t) + batches * sizeof(PackStream) +
-                           PackBytesMin(row_bytes, batches, spec.threads);
+                           PackBytesMin(stride, batches, spec.threads);
   return std::max(planning, packing);
 }
 

@@ -55,8 +55,8 @@ Result<BeladyPlan> MakeRules(const Trace& trace, const NextUses& next_uses, cons
 
 class Simulation {
  public:
-  Simulation(const Trace& trace, const NextUses* next_uses, const CachePlanOptions& options)
-      : trace_(trace), next_uses_(next_uses), options_(options), cursor_(trace) {}
+  explicit Simulation(const Trace& trace, const TableCache& table)
+      : trace_(trace), next_uses_(table.next_uses), options_(table.options), cursor_(trace, table.nodes) {}
 
   // Runs all batches from `start`; returns the simulator in its last state.
   Result<CacheSimulator> Run(PolicyKind policy, std::span<const NodeId> start,
@@ -108,7 +108,7 @@ class Simulation {
   const Trace& trace_;
   const NextUses* const next_uses_;
   const CachePlanOptions& options_;
-  TraceCursor cursor_;
+  RowCursor cursor_;
   IoBuffer buffer_;
   CacheStep step_;
 };
@@ -118,6 +118,13 @@ class Simulation {
 uint64_t AdmissionBytes(uint64_t admissions, const CachePlanOptions& options) {
   constexpr uint64_t kFrameRowBits = 3;
   return admissions * (kFrameRowBits + static_cast<uint64_t>(std::bit_width(options.capacity))) / 8;
+}
+
+// The node whose row is number `row` of the table.
+NodeId NodeOfRow(std::span<const NodeTypes::Range> nodes, NodeId row) {
+  if (nodes.empty()) return row;
+  const auto range = std::prev(std::ranges::upper_bound(nodes, uint64_t{row}, {}, &NodeTypes::Range::row));
+  return static_cast<NodeId>(range->first + (row - range->row));
 }
 
 // What Belady comes to.
@@ -166,11 +173,12 @@ uint64_t NextUses::UsesOfTop(uint64_t count) const {
 }
 
 Result<std::unique_ptr<NextUses>> NextUses::Make(IoBackend& backend, const Trace& trace, uint64_t node_count,
-                                                 bool cyclic, const std::string& path) {
+                                                 bool cyclic, const std::string& path,
+                                                 std::span<const NodeTypes::Range> nodes_of_table) {
   std::unique_ptr<NextUses> result(new NextUses());
   std::vector<uint32_t> upcoming(node_count, kNeverUsed);  // by node: its next use, seen from this batch
   const uint64_t batch_count = trace.batch_count();
-  TraceCursor cursor(trace);
+  RowCursor cursor(trace, nodes_of_table);
   if (cyclic) {
     // The first batch follows the last one: its uses are numbered as batches beyond the end.
     std::vector<uint32_t> uses(node_count);
@@ -208,9 +216,10 @@ Result<std::unique_ptr<NextUses>> NextUses::Make(IoBackend& backend, const Trace
   return result;
 }
 
-Result<std::vector<uint32_t>> CountAccesses(const Trace& trace, uint64_t node_count) {
+Result<std::vector<uint32_t>> CountAccesses(const Trace& trace, uint64_t node_count,
+                                            std::span<const NodeTypes::Range> nodes_of_table) {
   std::vector<uint32_t> counts(node_count);
-  TraceCursor cursor(trace);
+  RowCursor cursor(trace, nodes_of_table);
   for (uint64_t batch = 0; batch < trace.batch_count(); ++batch) {
     QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
     for (const NodeId node : nodes->nodes) ++counts[node];
@@ -226,38 +235,172 @@ uint64_t CachePlanBytes(const CachePlanOptions& options, uint64_t batch_nodes_ma
          batch_nodes_max * kBytesPerBatchNode;
 }
 
+Result<const TraceBatch*> RowCursor::Read(uint64_t batch) {
+  QUARRY_TRY(const TraceBatch* const nodes, cursor_.Read(batch));
+  return nodes_.empty() ? nodes : &RowsOf(*nodes);
+}
+
+const TraceBatch& RowCursor::RowsOf(const TraceBatch& batch) {
+  rows_.nodes.clear();
+  positions_.clear();
+  NodeTypes::Range at;  // nodes that follow each other are mostly of one
+  for (uint32_t i = 0; i < batch.nodes.size(); ++i) {
+    const NodeId node = batch.nodes[i];
+    if (node < at.first || node >= at.end) {
+      const auto range = std::ranges::upper_bound(nodes_, uint64_t{node}, {}, &NodeTypes::Range::end);
+      if (range == nodes_.end() || node < range->first) continue;
+      at = *range;
+    }
+    rows_.nodes.push_back(static_cast<NodeId>(at.RowOf(node)));
+    positions_.push_back(i);
+  }
+  return rows_;
+}
+
+namespace {
+
+// What a cache holds before the first batch, and by what it goes.
+struct CacheStart {
+  PolicyKind policy = PolicyKind::kNone;
+  std::vector<NodeId> rows;
+  std::vector<KeepRule> rules;
+};
+
+Result<CacheStart> PrepareCache(const Trace& trace, const TableCache& table) {
+  const CachePlanOptions& options = table.options;
+  CacheStart start{.policy = options.policy};
+  Simulation simulation(trace, table);
+  if (start.policy == PolicyKind::kBelady) {
+    QUARRY_TRY(BeladyCycle belady, PlanBeladyCycle(simulation, trace, *table.next_uses, options));
+    start.rows = std::move(belady.start);
+    start.rules = std::move(belady.plan.rules);
+    if (belady.constant) start.policy = PolicyKind::kStaticFrequency;
+  } else if (options.cyclic && !IsStatic(start.policy)) {
+    QUARRY_TRY(const CacheSimulator warm, simulation.Run(start.policy, {}, {}, {}));
+    start.rows = warm.Residents();
+  }
+  if (start.policy == PolicyKind::kStaticDegree) {
+    start.rows = TopNodes(options.degrees, options.capacity);
+  } else if (start.policy == PolicyKind::kStaticFrequency) {
+    QUARRY_TRY(const std::vector<uint32_t> counts, CountAccesses(trace, options.node_count, table.nodes));
+    start.rows = TopNodes(counts, options.capacity);
+  }
+  return start;
+}
+
+// One table's cache while all are run.
+class TableRun {
+ public:
+  static Result<std::unique_ptr<TableRun>> Make(const Trace& trace, const TableCache& table) {
+    QUARRY_TRY(CacheStart start, PrepareCache(trace, table));
+    return std::make_unique<TableRun>(trace, table, std::move(start));
+  }
+  TableRun(const Trace& trace, const TableCache& table, CacheStart start)
+      : table_(table),
+        start_(std::move(start)),
+        cursor_(trace, table.nodes),
+        simulator_(start_.policy, table.options.node_count, table.options.capacity, start_.rows,
+                   start_.rules) {}
+
+  uint64_t image_rows() const { return start_.rows.size(); }
+  uint64_t other_slots() const { return table_.options.capacity - image_rows(); }
+  // Slots of the image, and the others, are these among those of all tables.
+  void SetNumbers(uint64_t image_first, uint64_t others_first) {
+    image_first_ = image_first;
+    others_first_ = others_first;
+  }
+
+  // Adds what the table's rows come to in the batch.
+  Status Step(uint64_t batch, const TraceBatch& nodes, CachePlan& plan, CacheStep& all) {
+    std::span<const uint32_t> next_uses;
+    if (WantsNextUses(start_.policy)) {
+      QUARRY_TRY(next_uses, table_.next_uses->Read(batch, buffer_));
+    }
+    const bool one_table = table_.nodes.empty();
+    const TraceBatch& rows = one_table ? nodes : cursor_.RowsOf(nodes);
+    CacheStep& step = one_table ? all : step_;
+    simulator_.Step(static_cast<uint32_t>(batch), rows.nodes, next_uses, step);
+    plan.accesses += rows.nodes.size();
+    plan.hits += rows.nodes.size() - step.misses;
+    plan.misses += step.misses;
+    if (one_table) return Status::Ok();
+    const std::span<const uint32_t> positions = cursor_.positions();
+    for (size_t i = 0; i < positions.size(); ++i) {
+      if (step.slots[i] != kNoSlot) all.slots[positions[i]] = NumberOf(step.slots[i]);
+    }
+    for (const Admission& admission : step.admitted) {
+      all.admitted.push_back({positions[admission.position], NumberOf(admission.slot)});
+    }
+    all.misses += step.misses;
+    return Status::Ok();
+  }
+
+  void AddStart(CachePlan& plan) const {
+    for (const NodeId row : start_.rows) plan.start.push_back(NodeOfRow(table_.nodes, row));
+    plan.table_rows.push_back(start_.rows.size());
+  }
+  void Close(CachePlan& plan) {
+    std::vector<CacheSimulator::Carried> carried;
+    simulator_.Close(start_.rows, carried);
+    for (const CacheSimulator::Carried& row : carried) {
+      plan.carried.push_back({NodeOfRow(table_.nodes, row.node), NumberOf(row.slot)});
+    }
+    for (const NodeId row : start_.rows) plan.wrap.push_back(NumberOf(simulator_.SlotOf(row)));
+  }
+
+ private:
+  uint32_t NumberOf(uint32_t slot) const {
+    return static_cast<uint32_t>(slot < image_rows() ? image_first_ + slot
+                                                     : others_first_ + (slot - image_rows()));
+  }
+
+  const TableCache& table_;
+  const CacheStart start_;
+  RowCursor cursor_;
+  CacheSimulator simulator_;
+  IoBuffer buffer_;
+  CacheStep step_;
+  uint64_t image_first_ = 0, others_first_ = 0;
+};
+
+}  // namespace
+
+Result<CachePlan> SimulateCaches(const Trace& trace, std::span<const TableCache> tables,
+                                 const CacheStepFunction& visit) {
+  CachePlan plan;
+  std::vector<std::unique_ptr<TableRun>> runs;
+  for (const TableCache& table : tables) {
+    QUARRY_TRY(std::unique_ptr<TableRun> run, TableRun::Make(trace, table));
+    run->AddStart(plan);
+    runs.push_back(std::move(run));
+  }
+  uint64_t image_first = 0, others_first = plan.start.size();
+  for (const auto& run : runs) {
+    run->SetNumbers(image_first, others_first);
+    image_first += run->image_rows();
+    others_first += run->other_slots();
+  }
+  TraceCursor cursor(trace);
+  CacheStep step;
+  for (uint64_t batch = 0; batch < trace.batch_count(); ++batch) {
+    QUARRY_TRY(const TraceBatch* const nodes, cursor.Read(batch));
+    step.slots.assign(nodes->nodes.size(), kNoSlot);
+    step.admitted.clear();
+    step.misses = 0;
+    for (const auto& run : runs) QUARRY_RETURN_IF_ERROR(run->Step(batch, *nodes, plan, step));
+    if (visit) QUARRY_RETURN_IF_ERROR(visit(batch, *nodes, step));
+  }
+  if (tables.empty() || !tables.front().options.cyclic) return plan;
+  for (const auto& run : runs) run->Close(plan);
+  std::ranges::sort(plan.carried, {}, &CacheSimulator::Carried::node);
+  plan.misses += plan.carried.size();
+  return plan;
+}
+
 Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
                                 const CachePlanOptions& options, const CacheStepFunction& visit) {
-  CachePlan plan;
-  Simulation simulation(trace, next_uses, options);
-  PolicyKind policy = options.policy;
-  BeladyCycle belady;
-  if (policy == PolicyKind::kBelady) {
-    QUARRY_TRY(belady, PlanBeladyCycle(simulation, trace, *next_uses, options));
-    plan.start = std::move(belady.start);
-    if (belady.constant) policy = PolicyKind::kStaticFrequency;
-  } else if (options.cyclic && !IsStatic(policy)) {
-    QUARRY_TRY(const CacheSimulator warm, simulation.Run(policy, {}, {}, {}));
-    plan.start = warm.Residents();
-  }
-  if (policy == PolicyKind::kStaticDegree) {
-    plan.start = TopNodes(options.degrees, options.capacity);
-  } else if (policy == PolicyKind::kStaticFrequency) {
-    QUARRY_TRY(const std::vector<uint32_t> counts, CountAccesses(trace, options.node_count));
-    plan.start = TopNodes(counts, options.capacity);
-  }
-  const auto count = [&](uint64_t batch, const TraceBatch& nodes, const CacheStep& step) -> Status {
-    plan.accesses += nodes.nodes.size();
-    plan.hits += nodes.nodes.size() - step.misses;
-    plan.misses += step.misses;
-    return visit ? visit(batch, nodes, step) : Status::Ok();
-  };
-  QUARRY_TRY(CacheSimulator simulator, simulation.Run(policy, plan.start, belady.plan.rules, count));
-  if (!options.cyclic) return plan;
-  simulator.Close(plan.start, plan.carried);
-  plan.misses += plan.carried.size();
-  for (const NodeId node : plan.start) plan.wrap.push_back(simulator.SlotOf(node));
-  return plan;
+  const TableCache table{.nodes = {}, .next_uses = next_uses, .options = options};
+  return SimulateCaches(trace, {&table, 1}, visit);
 }
 
 }  // namespace quarry

@@ -6,6 +6,11 @@
 // through one whole cycle to find that state, then once more from it, and rows of it that are missing at the
 // end of the second round are read with the last batch.
 //
+// Where rows are of several tables (row_places.h), each has a cache of its own, planned on the accesses to its rows alone. What
+// each may hold is decided by all of them together: a row is worth the bytes that it saves and costs the bytes that it takes,
+// so only how long it waits for its next use tells rows of different lengths apart. Belady over bytes instead of rows therefore
+// says what the best cache of rows of all lengths holds (DivideCache), and each table is given what it has of that.
+//
 // Holds 8 bytes a node, the policy, and one batch.
 #pragma once
 
@@ -19,17 +24,41 @@
 
 #include "quarry/cache/belady.h"
 #include "quarry/cache/cache_simulator.h"
+#include "quarry/format/node_types.h"
 #include "quarry/layout/trace.h"
 #include "record_file.h"
 
 namespace quarry {
 
+// The batches of a trace as accesses to the rows of one table, whose numbers stand in the place of nodes; or, with `nodes`
+// empty, as they are. One thread.
+class RowCursor {
+ public:
+  // `nodes`: those with rows in the table, ascending; they outlive it.
+  explicit RowCursor(const Trace& trace, std::span<const NodeTypes::Range> nodes = {})
+      : cursor_(trace), nodes_(nodes) {}
+  // Valid until the next call.
+  Result<const TraceBatch*> Read(uint64_t batch);
+  // The same of a batch that is at hand; only `nodes` of the result counts.
+  const TraceBatch& RowsOf(const TraceBatch& batch);
+  // Of RowsOf: where in the batch each row was.
+  std::span<const uint32_t> positions() const { return positions_; }
+
+ private:
+  TraceCursor cursor_;
+  const std::span<const NodeTypes::Range> nodes_;
+  TraceBatch rows_;
+  std::vector<uint32_t> positions_;
+};
+
 // The next uses of every access of a trace, or of the trace repeated for ever.
 class NextUses {
  public:
-  // Writes them to `path`, in one pass backwards, with counts of them for each batch.
+  // Writes them to `path`, in one pass backwards, with counts of them for each batch. `nodes` as RowCursor; `node_count`
+  // is how many rows there are then.
   static Result<std::unique_ptr<NextUses>> Make(IoBackend& backend, const Trace& trace, uint64_t node_count,
-                                                bool cyclic, const std::string& path);
+                                                bool cyclic, const std::string& path,
+                                                std::span<const NodeTypes::Range> nodes = {});
   Result<std::span<const uint32_t>> Read(uint64_t batch, IoBuffer& buffer) const {
     const uint64_t record = file_->size() - 1 - batch, counts_bytes = count_sizes_[record] * sizeof(UseCount);
     QUARRY_TRY(const std::span<const std::byte> bytes,
@@ -69,9 +98,10 @@ using CacheStepFunction =
     std::function<Status(uint64_t batch, const TraceBatch& nodes, const CacheStep& step)>;
 
 struct CachePlan {
-  // Resident before the first batch; start[i] in slot i, ascending.
+  // Resident before the first batch; start[i] in slot i, ascending, of several tables table by table.
   std::vector<NodeId> start;
-  std::vector<uint32_t> wrap;  // by start slot: the slot of the same row after the last batch
+  std::vector<uint64_t> table_rows;  // of these, by table
+  std::vector<uint32_t> wrap;        // by start slot: the slot of the same row after the last batch
   std::vector<CacheSimulator::Carried> carried;  // to be read with the last batch, ascending by node
   uint64_t accesses = 0;
   uint64_t hits = 0;
@@ -82,10 +112,28 @@ struct CachePlan {
 Result<CachePlan> SimulateCache(const Trace& trace, const NextUses* next_uses,
                                 const CachePlanOptions& options, const CacheStepFunction& visit);
 
+// A table's part of a cache.
+struct TableCache {
+  std::span<const NodeTypes::Range> nodes;  // as RowCursor
+  const NextUses* next_uses = nullptr;      // of its rows
+  CachePlanOptions options;                 // policy and `cyclic` are the same for all; node_count: its rows
+};
+
+// As SimulateCache, of one or several tables, whose slots are numbered as RowPlaces has them. Nodes of no table are counted
+// neither as hits nor as misses, and have no slot.
+Result<CachePlan> SimulateCaches(const Trace& trace, std::span<const TableCache> tables,
+                                 const CacheStepFunction& visit);
+
+// How many rows of each table a cache of `bytes` is to hold, whose rows lie options.row_bytes apart; at most all of them.
+// REQUIRES: next_uses
+Result<std::vector<uint64_t>> DivideCache(const Trace& trace, std::span<const TableCache> tables,
+                                          uint64_t bytes);
+
 // What SimulateCache and NextUses hold.
 uint64_t CachePlanBytes(const CachePlanOptions& options, uint64_t batch_nodes_max);
 
 // How often each node occurs in the trace.
-Result<std::vector<uint32_t>> CountAccesses(const Trace& trace, uint64_t node_count);
+Result<std::vector<uint32_t>> CountAccesses(const Trace& trace, uint64_t node_count,
+                                            std::span<const NodeTypes::Range> nodes = {});
 
 }  // namespace quarry

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
+#include <optional>
 
 #include "layout_file.h"
 #include "quarry/base/random.h"
@@ -10,6 +12,7 @@
 #include "quarry/format/fanouts.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/record_names.h"
+#include "quarry/storage/row_sources.h"
 #include "quarry/storage/times.h"
 
 namespace quarry {
@@ -28,12 +31,30 @@ uint64_t HashSeeds(std::span<const NodeId> seeds) {
 
 namespace {
 
-// Table and topology are those that it was built from, or of later generations.
+// The generation of the record's tables in the database, as the record has it: generations only grow, so the sum of several
+// is the same as long as each is. Nothing where one of them is not there.
+std::optional<uint64_t> TableGeneration(const Manifest& manifest, const RoadSpec& road) {
+  const std::vector<SourceRecord> tables = SourceRecordsOf(manifest, road);
+  uint64_t sum = 0;
+  for (const SourceRecord& table : tables) {
+    if (table.record == nullptr) return std::nullopt;
+    sum += table.record->generation;
+  }
+  return tables.empty() ? std::nullopt : std::optional(sum);
+}
+
+// Tables and topology are those that it was built from, or of later generations.
 bool HasFilesOf(const Manifest& manifest, const LayoutRecord& record) {
-  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
-  return table != nullptr && table->generation >= record.table_generation && topology != nullptr &&
+  const std::optional<uint64_t> generation = TableGeneration(manifest, record.spec);
+  return generation && *generation >= record.table_generation && topology != nullptr &&
          topology->generation >= record.topology_generation;
+}
+
+std::string TablesText(const LayoutRecord& record) {
+  if (record.spec.relation_fanouts.empty())
+    return fmt::format("generation {} of table \"{}\"", record.table_generation, record.spec.feature_table);
+  return fmt::format("generations of the types' tables that add up to {}", record.table_generation);
 }
 
 }  // namespace
@@ -55,10 +76,9 @@ Result<std::unique_ptr<Layout>> Layout::Open(Store& store, const LayoutRecord& n
   if (!HasFilesOf(*manifest, *record)) {
     return MakeStatus(
         Code::kUnsupported,
-        "{}: layout \"{}\" was built from generation {} of table \"{}\" and {} of topology \"{}\", "
-        "which the database no longer has: `quarry layout rebuild`",
-        store.path(), name, record->table_generation, record->spec.feature_table, record->topology_generation,
-        record->spec.topology);
+        "{}: layout \"{}\" was built from {} and {} of topology \"{}\", which the database no longer has: "
+        "`quarry layout rebuild`",
+        store.path(), name, TablesText(*record), record->topology_generation, record->spec.topology);
   }
   std::unique_ptr<Layout> layout(new Layout());
   layout->record_ = *record;
@@ -173,8 +193,59 @@ Result<std::unique_ptr<Trace>> Layout::OpenTrace(Store& store) const {
                      store.manifest()->database_id, record_.trace_generation, record_.trace_bytes);
 }
 
-uint64_t CacheRowsOf(const LayoutSpec& spec, uint64_t row_stride, uint64_t row_count) {
-  return spec.policy == PolicyKind::kNone ? 0 : std::min(spec.road.cache_bytes / row_stride, row_count);
+uint64_t RowLengths::StrideMax() const {
+  uint64_t stride = row_stride;
+  for (size_t table = 0; table < tables.size(); ++table) stride = std::max(stride, StrideOf(table));
+  return stride;
+}
+
+Result<RowLengths> RowLengthsOf(const Manifest& manifest, const RoadSpec& road, const Snapshot* snapshot) {
+  const bool typed = !road.relation_fanouts.empty();
+  RowLengths rows;
+  rows.node_count = snapshot == nullptr ? manifest.node_count : snapshot->node_count;
+  std::vector<uint64_t> strides;
+  for (const SourceRecord& table : SourceRecordsOf(manifest, road, snapshot)) {
+    if (table.record == nullptr)
+      return MakeStatus(Code::kNotFound, "the database has no table \"{}\"", table.name);
+    const TableRecord& record = *table.record;
+    const uint64_t dim = typed ? record.dim : BatchDim(manifest, road.topology, record);
+    strides.push_back(RowStride(record.element_type, dim));
+    rows.row_stride = std::gcd(rows.row_stride, strides.back());
+    rows.row_bytes = RowBytes(record.element_type, record.dim);
+    rows.row_counts.push_back(record.row_count);
+    if (!typed) {
+      rows.node_count = record.row_count;
+      return rows;
+    }
+    rows.tables.push_back({.row_bytes = rows.row_bytes, .generation = record.generation});
+  }
+  if (rows.tables.empty())
+    return Status(Code::kInvalidArgument, "the database has features of no type of nodes");
+  rows.row_bytes = rows.row_stride;
+  for (size_t table = 0; table < strides.size(); ++table) {
+    rows.tables[table].places = strides[table] / rows.row_stride;
+  }
+  std::vector<uint64_t> table_of_type;
+  uint64_t tables = 0;
+  for (const NodeTypeRecord& type : manifest.node_types) {
+    table_of_type.push_back(type.feature_table.empty() ? rows.tables.size() : tables++);
+  }
+  const NodeTypes types(manifest.node_types, rows.node_count);
+  for (const NodeTypes::Range& range : types.ranges()) {
+    rows.ranges.push_back({.end = range.end, .table = table_of_type[range.type]});
+  }
+  return rows;
+}
+
+uint64_t CacheBytesOf(const LayoutSpec& spec, const RowLengths& rows) {
+  if (spec.policy == PolicyKind::kNone) return 0;
+  if (rows.tables.empty())
+    return std::min(spec.road.cache_bytes / rows.row_stride, rows.node_count) * rows.row_stride;
+  uint64_t all_bytes = 0;
+  for (size_t table = 0; table < rows.tables.size(); ++table) {
+    all_bytes += rows.row_counts[table] * rows.StrideOf(table);
+  }
+  return std::min(spec.road.cache_bytes, all_bytes);
 }
 
 bool HasEdgesOf(const TopologyRecord& topology, const LayoutRecord& record) {
@@ -191,10 +262,9 @@ bool HasGraphOf(const Manifest& manifest, const TopologyRecord& topology, const 
 }  // namespace
 
 bool IsFresh(const Manifest& manifest, const LayoutRecord& record) {
-  const TableRecord* table = manifest.FindTable(record.spec.feature_table);
   const TopologyRecord* topology = manifest.FindTopology(record.spec.topology);
-  return table != nullptr && table->generation == record.table_generation && topology != nullptr &&
-         HasGraphOf(manifest, *topology, record);
+  return topology != nullptr && HasGraphOf(manifest, *topology, record) &&
+         TableGeneration(manifest, record.spec) == record.table_generation;
 }
 
 bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
@@ -203,13 +273,12 @@ bool IsServable(const Manifest& manifest, const LayoutRecord& record) {
 }
 
 bool IsLayoutOf(const Manifest& manifest, const LayoutRecord& record, const LayoutSpec& spec) {
-  const TableRecord* table = manifest.FindTable(spec.road.feature_table);
+  const Result<RowLengths> rows = RowLengthsOf(manifest, spec.road);
   const TopologyRecord* topology = manifest.FindTopology(spec.road.topology);
-  if (table == nullptr || topology == nullptr) return false;
-  const uint64_t stride = RowStride(table->element_type, BatchDim(manifest, spec.road.topology, *table));
+  if (!rows.ok() || topology == nullptr) return false;
   RoadSpec road = spec.road;
-  road.cache_bytes = CacheRowsOf(spec, stride, table->row_count) * stride;
-  return record.spec == road && record.table_generation == table->generation &&
+  road.cache_bytes = CacheBytesOf(spec, *rows);
+  return record.spec == road && TableGeneration(manifest, record.spec) == record.table_generation &&
          HasGraphOf(manifest, *topology, record) && record.epochs == spec.epochs &&
          record.policy == spec.policy && record.hash_functions == spec.hash_functions &&
          record.share == spec.share &&

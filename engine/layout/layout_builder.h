@@ -21,6 +21,7 @@
 #include "quarry/base/progress.h"
 #include "quarry/layout/layout.h"
 #include "quarry/storage/data_file.h"
+#include "quarry/storage/row_sources.h"
 #include "trace_source.h"
 
 namespace quarry {
@@ -53,7 +54,7 @@ class LayoutBuilder {
   Status ReleasePlanning();
   // Begins the file, with the blocks.
   Status BeginFile();
-  // Writes the rows of layouts of one snapshot and one table, whose files have begun, by all memory that is left. REQUIRES:
+  // Writes the rows of layouts of one snapshot and the same tables, whose files have begun, by all memory that is left. REQUIRES:
   // all are packed.
   static Result<PackStats> PackFiles(std::span<LayoutBuilder* const> builders);
   // The directory, and the record of the layout, as it is committed.
@@ -77,9 +78,8 @@ class LayoutBuilder {
   std::string Path(std::string_view file) const { return fmt::format("{}/{}", place_.building, file); }
   Status Remove(std::string_view file) const { return RemoveTree(store_.backend(), Path(file)); }
   uint64_t TotalBytes() const;  // on disk, once it is packed
-  // With room for what is joined to rows when they are read (quarry/storage/times.h).
-  uint64_t row_stride() const { return RowStride(geometry_.element_type, geometry_.dim + joined_dim_); }
-  uint64_t cache_rows() const { return CacheRowsOf(spec_, row_stride(), geometry_.row_count); }
+  Result<std::vector<TableCache>> Caches();
+  Result<double> MergedSeconds();
   // What a cycle of epochs will read.
   struct ReadPlan {
     uint64_t bytes = 0;
@@ -97,13 +97,16 @@ class LayoutBuilder {
 
   double start_seconds_ = MonotonicSeconds();
   MemoryBudget::Reservation reservation_;
-  TableRecord table_record_;
+  std::vector<SourceRecord> tables_;         // whose records are the snapshot's
+  std::vector<FeatureGeometry> geometries_;  // of these
+  RowLengths rows_;  // with room for what is joined to rows when they are read (quarry/storage/times.h)
   TopologyRecord topology_record_;
-  FeatureGeometry geometry_;
-  uint32_t joined_dim_ = 0;
   LayoutPlace place_;
 
   std::shared_ptr<const std::vector<uint32_t>> degrees_;
+  std::vector<std::vector<uint32_t>> degrees_by_table_;
+  std::vector<std::unique_ptr<NextUses>> next_uses_;  // by table, while a cache is planned
+  uint64_t cache_slots_ = 0;
   std::unique_ptr<Trace> trace_;
   CachePlan cache_plan_;
   std::unique_ptr<LayoutEncoder> encoder_;

@@ -32,10 +32,8 @@ std::span<const uint32_t> Words(std::span<const std::byte> bytes) {
 Result<std::unique_ptr<LayoutEncoder>> LayoutEncoder::Make(IoBackend& backend, const std::string& folder,
                                                            const Trace& trace, uint64_t blocks_file_bytes,
                                                            const DatabaseId& database_id, uint64_t generation,
-                                                           uint64_t node_count, uint64_t row_stride,
-                                                           uint64_t gap_bytes_max) {
-  std::unique_ptr<LayoutEncoder> encoder(
-      new LayoutEncoder(backend, folder, trace, node_count, row_stride, gap_bytes_max));
+                                                           const RowLengths& rows, uint64_t gap_bytes_max) {
+  std::unique_ptr<LayoutEncoder> encoder(new LayoutEncoder(backend, folder, trace, rows, gap_bytes_max));
   QUARRY_TRY(encoder->blocks_, RecordFile::Open(backend, encoder->Path("blocks.tmp"), database_id, generation,
                                                 blocks_file_bytes));
   QUARRY_TRY(encoder->steps_writer_, RecordWriter::Create(backend, encoder->Path("plan.tmp")));
@@ -43,12 +41,14 @@ Result<std::unique_ptr<LayoutEncoder>> LayoutEncoder::Make(IoBackend& backend, c
   return encoder;
 }
 
-uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace, bool edge_ids) {
+uint64_t LayoutEncoder::MemoryBytes(uint64_t node_count, const TraceSummary& trace, const RoadSpec& road) {
   constexpr uint64_t kBytesPerNode = 60;  // positions, pairs with scratch, slots, ids, encoded
-  constexpr uint64_t kBytesPerEdge = 16, kBytesPerEdgeId = 16;
+  constexpr uint64_t kBytesPerEdge = 16, kBytesPerEdgeId = 16, kBytesPerRelation = 8;
   // Places by node, and the counts with which segments are built (segments.h).
   return 2 * node_count * sizeof(uint32_t) + trace.batch_nodes_max * kBytesPerNode +
-         trace.batch_edges_max * (kBytesPerEdge + (edge_ids ? kBytesPerEdgeId : 0)) + 32 * kMiB;
+         trace.batch_edges_max * (kBytesPerEdge + (road.edge_ids ? kBytesPerEdgeId : 0) +
+                                  (road.relation_fanouts.empty() ? 0 : kBytesPerRelation)) +
+         32 * kMiB;
 }
 
 void LayoutEncoder::ReleaseWork() {
@@ -145,7 +145,9 @@ Status LayoutEncoder::EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vect
   const uint32_t targets = block[0];
   const uint32_t edges = block[1 + uint64_t{targets}];
   const std::span<const uint32_t> of_edges = block.subspan(2 + uint64_t{targets});
-  const bool edge_ids = of_edges.size() > edges;  // low words, then high ones
+  // The neighbors; low words, then high ones, of edges' ids; relations: there may be either of these, or both.
+  const uint64_t arrays = edges == 0 ? 1 : of_edges.size() / edges;
+  const bool edge_ids = arrays > 2, relations = arrays == 2 || arrays == 4;
   const std::span<const uint32_t> slots = Step(step_bytes).slots;
   QUARRY_TRY(const std::span<const Admission> useful,
              ReadArray<Admission>(*admissions_, trace_.batch_count() - 1 - batch, admissions_buffer_));
@@ -184,16 +186,24 @@ Status LayoutEncoder::EncodeBatch(uint64_t batch, TraceCursor& cursor, std::vect
                    .carried = carried,
                    .node_count = node_count_,
                    .edge_low = of_edges.subspan(edges, edge_ids ? edges : 0),
-                   .edge_high = edge_ids ? of_edges.last(edges) : std::span<const uint32_t>()},
+                   .edge_high = of_edges.subspan(edge_ids ? 2 * edges : edges, edge_ids ? edges : 0),
+                   .relations = of_edges.last(relations ? edges : 0)},
                   out);
-  const auto misses = static_cast<uint64_t>(std::count(slots.begin(), slots.end(), kNoSlot)) + carried.size();
+  miss_nodes_.clear();
+  for (size_t p = 0; p < slots.size(); ++p) {
+    const NodeId node = nodes->nodes[p];
+    if (slots[p] == kNoSlot && places_of_rows_.Of(node) > 0) miss_nodes_.push_back(node);
+  }
+  for (const BlockPlan::Carried& each : carried) miss_nodes_.push_back(each.node);
   entries_.push_back({.block_bytes = out.size(),
                       .chunk_rows = encoder_.chunk_nodes().size(),
                       .segment_rows = encoder_.segment_rows(),
                       .segment = segments_.empty() ? 0 : segments_.size() - 1,
                       .nodes = nodes->nodes.size(),
                       .edges = edges,
-                      .misses = misses});
+                      .misses = miss_nodes_.size(),
+                      .chunk_bytes = places_of_rows_.Sum(encoder_.chunk_nodes()) * row_stride_,
+                      .useful_bytes = places_of_rows_.StoredBytes(miss_nodes_, row_bytes_)});
   if (encoder_.segment_rows() > 0) {
     reads_.clear();
     PlanSegmentReads(0, row_stride_, encoder_.segment_places(), gap_bytes_max_, ranges_, reads_);
@@ -236,8 +246,14 @@ Status LayoutEncoder::Encode(uint64_t batches_per_segment, const SegmentOptions&
   }
   QUARRY_TRY(ids_, Seal(*ids, "ids.tmp"));
   QUARRY_TRY(encoded_, Seal(*encoded, "encoded.tmp"));
-  image_rows_ = image.size();
-  image_turn_ = static_cast<uint64_t>(std::ranges::is_sorted_until(image) - image.begin());
+  // It ascends within each table's part of it, and so in the whole where one table's nodes come behind another's.
+  image_.clear();
+  for (std::span<const NodeId> left = image; !left.empty();) {
+    const auto rows = static_cast<size_t>(std::ranges::is_sorted_until(left) - left.begin());
+    const ImagePiece before = image_.empty() ? ImagePiece() : image_.back();
+    image_.push_back({before.rows_end + rows, before.places_end + places_of_rows_.Sum(left.first(rows))});
+    left = left.subspan(rows);
+  }
   PlaceRegions();
   return Status::Ok();
 }
@@ -250,7 +266,8 @@ void LayoutEncoder::LeaveRowsInTable() {
 // Image, segment caches, then the batches, each from a page on.
 void LayoutEncoder::PlaceRegions() {
   blocks_bytes_ = chunk_bytes_ = 0;
-  uint64_t offset = packed_ ? RoundUp(image_rows_ * row_stride_, kPageBytes) : 0;
+  const uint64_t image_places = image_.empty() ? 0 : image_.back().places_end;
+  uint64_t offset = packed_ ? RoundUp(image_places * row_stride_, kPageBytes) : 0;
   for (SegmentEntry& segment : segments_) {
     segment.offset = offset;
     offset += RoundUp(segment.rows * row_stride_, kPageBytes);
@@ -259,7 +276,7 @@ void LayoutEncoder::PlaceRegions() {
     entry.offset = offset;
     // A batch's chunk lies right behind its block, so one sequential read brings both.
     const uint64_t block_bytes = RoundUp(entry.block_bytes, kPageBytes);
-    const uint64_t chunk_bytes = packed_ ? RoundUp(entry.chunk_rows * row_stride_, kPageBytes) : 0;
+    const uint64_t chunk_bytes = packed_ ? RoundUp(entry.chunk_bytes, kPageBytes) : 0;
     blocks_bytes_ += block_bytes;
     chunk_bytes_ += chunk_bytes;
     offset += block_bytes + chunk_bytes;
@@ -270,9 +287,12 @@ void LayoutEncoder::PlaceRegions() {
 std::vector<PackStream> LayoutEncoder::Streams() const {
   std::vector<PackStream> streams;
   if (!packed_) return streams;
-  // Rows of a stream ascend by node. The image ascends within each level of the cache, so it is two streams.
-  streams.push_back({0, 0, image_turn_, 0});
-  streams.push_back({0, image_turn_, image_rows_ - image_turn_, image_turn_ * row_stride_});
+  ImagePiece before;
+  for (const ImagePiece& piece : image_) {  // rows of a stream ascend by node
+    streams.push_back(
+        {0, before.rows_end, piece.rows_end - before.rows_end, before.places_end * row_stride_});
+    before = piece;
+  }
   for (size_t s = 0; s < segments_.size(); ++s) {
     for (size_t run = 0; run + 1 < runs_[s].size(); ++run) {
       const uint64_t first = runs_[s][run];

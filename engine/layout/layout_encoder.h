@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "layout_file.h"
 #include "packer.h"
 #include "quarry/cache/cache_simulator.h"
 #include "quarry/layout/layout.h"
@@ -35,10 +36,8 @@ class LayoutEncoder {
   static Result<std::unique_ptr<LayoutEncoder>> Make(IoBackend& backend, const std::string& folder,
                                                      const Trace& trace, uint64_t blocks_file_bytes,
                                                      const DatabaseId& database_id, uint64_t generation,
-                                                     uint64_t node_count, uint64_t row_stride,
-                                                     uint64_t gap_bytes_max);
-  // `edge_ids`: batches say which edges they have.
-  static uint64_t MemoryBytes(uint64_t node_count, const TraceSummary& trace, bool edge_ids);
+                                                     const RowLengths& rows, uint64_t gap_bytes_max);
+  static uint64_t MemoryBytes(uint64_t node_count, const TraceSummary& trace, const RoadSpec& road);
 
   Status AddStep(const TraceBatch& nodes, const CacheStep& step);
   // `carried` rows are read with the last batch. Forgets the admissions of rows that leave the cache before
@@ -68,7 +67,6 @@ class LayoutEncoder {
   uint64_t regions_bytes() const { return regions_bytes_; }
   uint64_t blocks_bytes() const { return blocks_bytes_; }  // as encoded, whole pages
   uint64_t chunk_bytes() const { return chunk_bytes_; }    // whole pages
-  uint64_t row_stride() const { return row_stride_; }
   SegmentReadCost segment_reads() const { return segment_reads_; }
   const RecordFile& ids() const { return *ids_; }
   std::vector<PackStream> Streams() const;
@@ -76,13 +74,15 @@ class LayoutEncoder {
   Status WriteBlocks(const File& file, uint64_t section_offset, std::span<uint32_t> checksums) const;
 
  private:
-  LayoutEncoder(IoBackend& backend, std::string folder, const Trace& trace, uint64_t node_count,
-                uint64_t row_stride, uint64_t gap_bytes_max)
+  LayoutEncoder(IoBackend& backend, std::string folder, const Trace& trace, const RowLengths& rows,
+                uint64_t gap_bytes_max)
       : backend_(backend),
         folder_(std::move(folder)),
         trace_(trace),
-        node_count_(node_count),
-        row_stride_(row_stride),
+        node_count_(rows.node_count),
+        row_bytes_(rows.row_bytes),
+        row_stride_(rows.row_stride),
+        places_of_rows_(rows.node_count, 0, rows.tables, rows.ranges),
         gap_bytes_max_(gap_bytes_max) {}
   Status PruneAdmissions(bool cyclic);
   Status BeginSegment(uint64_t segment, const SegmentOptions& options, RecordWriter& ids);
@@ -95,7 +95,8 @@ class LayoutEncoder {
   const std::string folder_;
   const Trace& trace_;
   const uint64_t node_count_;
-  const uint64_t row_stride_;
+  const uint64_t row_bytes_, row_stride_;
+  const RowPlaces places_of_rows_;
   const uint64_t gap_bytes_max_;  // for reads from segment caches
 
   std::unique_ptr<RecordFile> blocks_;  // as sampled
@@ -118,8 +119,11 @@ class LayoutEncoder {
   SegmentReadCost segment_reads_;
   std::vector<ByteRange> ranges_;
   std::vector<MergedRead> reads_;
-  uint64_t image_rows_ = 0;
-  uint64_t image_turn_ = 0;  // where the ascending rows of the image's second level begin
+  // Rows of the image up to where each ascending piece of it ends, and the places that they take up to there.
+  struct ImagePiece {
+    uint64_t rows_end = 0, places_end = 0;
+  };
+  std::vector<ImagePiece> image_;
   bool packed_ = true;
   uint64_t regions_bytes_ = 0, blocks_bytes_ = 0, chunk_bytes_ = 0;
   IoBuffer blocks_buffer_, steps_buffer_, admissions_buffer_, misses_buffer_;

@@ -187,7 +187,9 @@ Status Mend::EncodeBatch(uint64_t number, const TraceBatch& drawn, const Planned
            .segment = entry.segment,
            .nodes = slots.size(),
            .edges = words.size() - 2 - targets,
-           .misses = misses + carried.size()};
+           .misses = misses + carried.size(),
+           .chunk_bytes = encoder_.chunk_nodes().size() * directory_.row_stride,
+           .useful_bytes = (misses + carried.size()) * directory_.row_bytes};
   QUARRY_RETURN_IF_ERROR(AddSegmentReads(encoder_.segment_places()));
   return encoded_writer_->Append({bytes_});
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "quarry/format/node_types.h"
 #include "quarry/format/types.h"
 #include "quarry/io/backend.h"
 #include "quarry/storage/deltas.h"
@@ -35,10 +36,16 @@ struct PackTarget {
   std::span<uint32_t> checksums;  // of its pages
 };
 
+// A table that rows come from.
+struct PackSource {
+  const FeatureTable* table = nullptr;
+  const RowOverlay* newer = nullptr;        // put over the table's rows; null: nothing is newer
+  uint64_t row_stride = 0;                  // what a row takes in the regions; row bytes, rounded up to 4
+  std::span<const NodeTypes::Range> nodes;  // whose rows it has, ascending; empty: all nodes
+};
+
 struct PackOptions {
-  const RowOverlay* newer = nullptr;  // put over the table's rows; null: nothing is newer
-  uint64_t row_stride = 0;            // distance of two rows in the regions; row bytes, rounded up to 4
-  uint64_t memory_bytes = 0;          // for partitions and write buffers; at least PackBytesMin
+  uint64_t memory_bytes = 0;  // for partitions and write buffers; at least PackBytesMin
   unsigned threads = 1;
 };
 
@@ -53,11 +60,12 @@ struct PackStats {
 uint64_t PackBytesMin(uint64_t row_bytes, uint64_t streams, unsigned threads);
 
 // Writes the rows of all streams to their target's file at section_offset + stream.offset, what no stream fills of the
-// pages that they touch zero, and the checksum of each page written to checksums[page of the section]. The table is read
-// once, however many targets there are. `progress` gets rows of the table done. kCorruption for a row that does not verify,
-// kNoSpace, kIoError; what was written is then worthless.
-Result<PackStats> PackRows(IoBackend& backend, const FeatureTable& table, std::span<const PackTarget> targets,
-                           const PackOptions& options,
+// pages that they touch zero, and the checksum of each page written to checksums[page of the section]. The tables are read
+// once, however many targets there are, and their rows follow each other in a stream by the nodes' ids. Nodes of no source have
+// no rows. `progress` gets rows of the tables done. kCorruption for a row that does not verify, kNoSpace, kIoError; what was
+// written is then worthless.
+Result<PackStats> PackRows(IoBackend& backend, std::span<const PackSource> sources,
+                           std::span<const PackTarget> targets, const PackOptions& options,
                            const std::function<Status(uint64_t rows, uint64_t total)>& progress);
 
 }  // namespace quarry

@@ -197,7 +197,7 @@ void BlockEncoder::NumberFrame(const BlockPlan& plan, Groups& groups) {
 //   rows        nodes of the chunk, places of the segment rows, both ascending; nodes of the latter; the
 //               group of each row
 //   edges       degree of each target, then the neighbors as local ids; where it says which edges these are, low and high
-//               words of their ids
+//               words of their ids; where it says of which relations they are, those
 //   admissions  frame rows, ascending, and the slots that they go to
 void BlockEncoder::Encode(const BlockPlan& plan, std::vector<std::byte>& out) {
   Groups groups;
@@ -259,6 +259,11 @@ void BlockEncoder::Encode(const BlockPlan& plan, std::vector<std::byte>& out) {
   }
   writer.Packed(tags_, BitsFor(node_count - 1));
   if (!plan.edge_low.empty()) WriteEdgeIds(plan, old_of, writer);
+  if (!plan.relations.empty()) {
+    const uint32_t bits = BitsFor(std::ranges::max(plan.relations));
+    writer.U32(bits);
+    WriteWords(plan, old_of, plan.relations, bits, writer);
+  }
 
   pairs_.clear();
   for (const BlockPlan::Admission& a : plan.admitted) {
@@ -287,15 +292,17 @@ void BlockEncoder::WriteEdgeIds(const BlockPlan& plan, std::span<const uint32_t>
   const uint32_t high_bits = high_max == 0 ? 0 : BitsFor(high_max);
   writer.U32(low_bits);
   writer.U32(high_bits);
-  const auto write = [&](std::span<const uint32_t> words, uint32_t bits) {
-    tags_.clear();
-    for (const uint32_t v : old_of) {
-      for (uint32_t e = plan.indptr[v]; e < plan.indptr[v + 1]; ++e) tags_.push_back(words[e]);
-    }
-    writer.Packed(tags_, bits);
-  };
-  write(plan.edge_low, low_bits);
-  if (high_bits > 0) write(plan.edge_high, high_bits);
+  WriteWords(plan, old_of, plan.edge_low, low_bits, writer);
+  if (high_bits > 0) WriteWords(plan, old_of, plan.edge_high, high_bits, writer);
+}
+
+void BlockEncoder::WriteWords(const BlockPlan& plan, std::span<const uint32_t> old_of,
+                              std::span<const uint32_t> words, uint32_t bits, ByteWriter& writer) {
+  tags_.clear();
+  for (const uint32_t v : old_of) {
+    for (uint32_t e = plan.indptr[v]; e < plan.indptr[v + 1]; ++e) tags_.push_back(words[e]);
+  }
+  writer.Packed(tags_, bits);
 }
 
 namespace {
@@ -317,11 +324,28 @@ Status ReadEdgeIds(ByteReader& reader, uint64_t edges, std::vector<uint32_t>& wo
   return reader.ok() ? Status::Ok() : Malformed("its edge ids");
 }
 
+// `words` is room for one of each edge.
+Status ReadRelations(ByteReader& reader, uint64_t edges, uint32_t relation_count,
+                     std::vector<uint32_t>& words, std::vector<uint16_t>& relations) {
+  const uint32_t bits = reader.U32();
+  if (!reader.ok() || bits == 0 || bits > 16) return Malformed("a width of relations");
+  words.resize(edges);
+  reader.Packed(words, bits);
+  if (!reader.ok() || std::ranges::max(words) >= relation_count) return Malformed("its relations");
+  relations.resize(edges);
+  std::ranges::transform(words, relations.begin(), [](uint32_t word) { return static_cast<uint16_t>(word); });
+  return Status::Ok();
+}
+
 }  // namespace
 
 BlockDecoder::BlockDecoder(uint32_t cache_slots, uint64_t node_count, std::span<const NodeId> start_nodes,
-                           bool edge_ids)
-    : cache_slots_(cache_slots), node_count_(node_count), start_nodes_(start_nodes), edge_ids_(edge_ids) {
+                           bool edge_ids, uint32_t relation_count)
+    : cache_slots_(cache_slots),
+      node_count_(node_count),
+      start_nodes_(start_nodes),
+      edge_ids_(edge_ids),
+      relation_count_(relation_count) {
   Restart();
 }
 
@@ -395,6 +419,10 @@ Status BlockDecoder::Decode(std::span<const std::byte> bytes, PlannedBlock& out)
   }
   block.edge_ids.clear();
   if (edge_ids_ && edges > 0) QUARRY_RETURN_IF_ERROR(ReadEdgeIds(reader, edges, tags_, block.edge_ids));
+  block.relations.clear();
+  if (relation_count_ > 0 && edges > 0) {
+    QUARRY_RETURN_IF_ERROR(ReadRelations(reader, edges, relation_count_, tags_, block.relations));
+  }
 
   out.admitted_rows.resize(head.admissions);
   out.admitted_slots.resize(head.admissions);

@@ -15,6 +15,7 @@
 #include "quarry/layout/mend_price.h"
 #include "quarry/storage/layout_files.h"
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/row_sources.h"
 #include "quarry/storage/times.h"
 
 namespace quarry {
@@ -116,6 +117,10 @@ Status Rebuild::Choose() {
   layout_ = std::move(layout).value();
   QUARRY_TRY(reservation_, budget_.Reserve(layout_->resident_bytes(), "an open layout"));
   if (options_.full) return Status::Ok();
+  if (!record_.spec.relation_fanouts.empty()) {
+    Take(RebuildPath::kBuild, "its rows are of several types, and such a layout is always built");
+    return Status::Ok();
+  }
   QUARRY_TRY(const std::string others, WhyOtherBatches());
   if (!others.empty()) {
     Take(RebuildPath::kBuild, others);
@@ -395,8 +400,11 @@ Result<LayoutRecord> Rebuild::Build() {
              BuildLayout(store_, budget_, spec, /*resume=*/false, progress_, &report_.build));
   report_.bytes_written = record.plan_bytes_written;
   report_.batches_sampled = record.batch_count;
-  report_.rows_read =
-      spec.packing == Packing::kAlways ? snapshot_->FindTable(record_.spec.feature_table)->row_count : 0;
+  report_.rows_read = 0;
+  if (spec.packing != Packing::kAlways) return record;
+  for (const SourceRecord& table : SourceRecordsOf(*store_.manifest(), record_.spec, snapshot_.get())) {
+    report_.rows_read += table.record->row_count;
+  }
   return record;
 }
 

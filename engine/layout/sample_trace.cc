@@ -33,6 +33,7 @@ class Canonizer {
     indices.resize(block.indices.size());
     edge_low.resize(block.edge_ids.size());
     edge_high.resize(block.edge_ids.size());
+    relations.resize(block.relations.size());
     indptr[0] = 0;
     for (uint32_t v = 0; v < targets; ++v) {  // targets are whole groups, so they stay a prefix
       const uint32_t old = old_id_[v];
@@ -42,6 +43,7 @@ class Canonizer {
           edge_low[at] = static_cast<uint32_t>(block.edge_ids[e]);
           edge_high[at] = static_cast<uint32_t>(block.edge_ids[e] >> 32);
         }
+        if (!block.relations.empty()) relations[at] = block.relations[e];
         indices[at++] = new_id_[block.indices[e]];
       }
       indptr[v + 1] = at;
@@ -50,7 +52,8 @@ class Canonizer {
 
   std::vector<NodeId> nodes;
   std::vector<uint32_t> indptr, indices;
-  std::vector<uint32_t> edge_low, edge_high;  // words of the edges' ids, where the block has them
+  // Words of the edges' ids, and their relations, where the block has them.
+  std::vector<uint32_t> edge_low, edge_high, relations;
 
  private:
   void SortGroup(const Block& block, uint32_t begin, uint32_t end) {
@@ -159,7 +162,7 @@ class TraceSampling {
     QUARRY_RETURN_IF_ERROR(trace_.Append({encoded}));
     return blocks_.Append({std::as_bytes(std::span(&targets, 1)), BytesOf(canonizer.indptr),
                            BytesOf(canonizer.indices), BytesOf(canonizer.edge_low),
-                           BytesOf(canonizer.edge_high)});
+                           BytesOf(canonizer.edge_high), BytesOf(canonizer.relations)});
   }
 
   const NeighborSource source_;

@@ -28,7 +28,8 @@ static_assert(kSamplingBytes >= 2 * NeighborCache::kBuildBytes);
 constexpr uint64_t kCachedBatchesMin = 4;
 
 // A thread's block, its canonical copy, and its encoded form (sample_trace.cc).
-constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12, kWorkingBytesPerEdgeId = 16;
+constexpr uint64_t kWorkingBytesPerNode = 64, kWorkingBytesPerEdge = 12, kWorkingBytesPerEdgeId = 16,
+                   kWorkingBytesPerRelation = 6;
 
 struct TopologyBytes {
   uint64_t resident = 0;
@@ -54,7 +55,8 @@ std::vector<uint32_t> AtTimes(std::vector<uint32_t> of_places, uint64_t times) {
 }  // namespace
 
 uint64_t TraceSourceBytes(const Manifest& manifest, const TopologyRecord& record, const RoadSpec& road) {
-  return NeighborSampler::ResidentBytes(record, road) + NodePropertiesBytes(manifest);
+  return NeighborSampler::ResidentBytes(record, road) + NodePropertiesBytes(manifest) +
+         (road.relation_fanouts.empty() ? 0 : TypedLists::Bytes(manifest));
 }
 
 ListsOnDisk ListsOnDiskOf(const TopologyRecord& record, Direction direction) {
@@ -114,6 +116,13 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
         "{}: seeds at several times are ordered by time, and not by proximity: leave the order out",
         store.path());
   }
+  if (!spec.road.relation_fanouts.empty()) {
+    if (times.any()) {
+      return MakeStatus(Code::kUnsupported, "{}: fanouts by type of edges are of graphs without times",
+                        store.path());
+    }
+    QUARRY_TRY(source->types_, TypedLists::Load(store, budget, *manifest, *source->topology_));
+  }
   QUARRY_RETURN_IF_ERROR(NeighborSampler::LoadWeights(store.backend(), spec.road, *source->topology_));
   for (const Adjacency side : sides) {
     if (in_memory && source->topology_->has(side)) {
@@ -122,6 +131,7 @@ Result<std::unique_ptr<TraceSource>> TraceSource::Make(Store& store, MemoryBudge
   }
   source->lists_ = ListsOnDiskOf(*record, spec.road.direction);
   source->neighbors_ = {.topology = source->topology_.get(),
+                        .types = source->types_.get(),
                         .times = times.count,
                         .direction = spec.road.direction,
                         .backend = &store.backend(),
@@ -148,7 +158,8 @@ Result<SampledBatch> TraceSource::SampleFirst() const {
   return SampledBatch{.read_bytes = sampler->stats().bytes_read,
                       .working_bytes = sampler->scratch_bytes() + block.nodes.size() * kWorkingBytesPerNode +
                                        block.indices.size() * kWorkingBytesPerEdge +
-                                       block.edge_ids.size() * kWorkingBytesPerEdgeId};
+                                       block.edge_ids.size() * kWorkingBytesPerEdgeId +
+                                       block.relations.size() * kWorkingBytesPerRelation};
 }
 
 // 4 bytes a node, while traces are sampled.

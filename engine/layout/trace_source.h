@@ -13,6 +13,7 @@
 #include "quarry/cache/neighbor_cache.h"
 #include "quarry/layout/layout.h"
 #include "quarry/layout/topology_place.h"
+#include "quarry/sampling/typed_lists.h"
 #include "quarry/storage/topology.h"
 
 namespace quarry {
@@ -66,6 +67,7 @@ class TraceSource {
   Store& store_;
   MemoryBudget& budget_;
   std::unique_ptr<Topology> topology_;
+  std::unique_ptr<TypedLists> types_;  // null: fanouts are not by type
   // By node, of the partitioning that ranks were divided by last.
   std::string parts_name_;
   std::vector<uint32_t> parts_;

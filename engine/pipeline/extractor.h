@@ -25,7 +25,7 @@
 #include "quarry/io/ring.h"
 #include "quarry/storage/deltas.h"
 #include "quarry/storage/feature_table.h"
-#include "row_sources.h"
+#include "quarry/storage/row_sources.h"
 #include "staging_ring.h"
 
 namespace quarry {

@@ -22,7 +22,6 @@
 #include "quarry/sampling/seed_order.h"
 #include "quarry/sampling/typed_lists.h"
 #include "quarry/storage/node_properties.h"
-#include "row_sources.h"
 #include "scattered_place.h"
 
 namespace quarry {

@@ -9,6 +9,7 @@
 #include "quarry/base/fields.h"
 #include "quarry/base/log.h"
 #include "quarry/base/units.h"
+#include "quarry/format/fanouts.h"
 #include "quarry/storage/node_properties.h"
 #include "quarry/storage/times.h"
 
@@ -21,12 +22,14 @@ constexpr uint64_t kPlannedStagingBytes = 16 * kMiB;
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
 constexpr uint64_t kUnpackedRequestBytes = kMiB;  // at least Extractor's largest
 
-// Words of an edge: the neighbor, and its id where batches say that.
-uint64_t WordsPerEdge(const RoadSpec& spec) { return spec.edge_ids ? 3 : 1; }
+// Words of an edge: the neighbor, and its id and its relation where batches say that.
+uint64_t WordsPerEdge(const RoadSpec& spec) {
+  return 1 + (spec.edge_ids ? 2 : 0) + (spec.relation_fanouts.empty() ? 0 : 1);
+}
 
-// Decoded: id and slot a node; id, place and admission a frame row; degree and neighbors.
+// Decoded: id and slot a node; id, places and admission a frame row; degree and neighbors.
 uint64_t DecodedBytes(uint64_t nodes, uint64_t frame_rows, uint64_t edge_words) {
-  return (3 * nodes + 4 * frame_rows + edge_words) * sizeof(uint32_t);
+  return (3 * nodes + 5 * frame_rows + edge_words) * sizeof(uint32_t);
 }
 
 // Beside the layout itself: by cache slot, and by node of a batch.
@@ -61,7 +64,8 @@ class PlannedRoadImpl final : public PlannedRoad {
   void KeepShare(std::vector<NodeId>& seeds) const;
   // Not over files in an object store, which scattered rows are not read from.
   bool HasLive() const { return options_.live && store_.backend().remote_files() == nullptr; }
-  Status OpenTable();
+  Status OpenTables();
+  Status CheckTables() const;
   Status DivideMemory();
   Status OpenLive();
   Status Allocate();
@@ -73,22 +77,33 @@ class PlannedRoadImpl final : public PlannedRoad {
     return huge <= 2 * kHugePageBytes && FrameRowsMaxBytes() >= huge ? huge : std::lcm(stride, kPageBytes);
   }
   uint64_t FrameRowsMaxBytes() const {
-    return std::max<uint64_t>(1, layout_->directory().frame_rows_max()) * layout_->directory().row_stride;
+    return std::max(layout_->directory().row_stride, layout_->directory().frame_bytes_max());
+  }
+  uint64_t CachePlaces() const {  // of the host's part
+    const LayoutDirectory& directory = layout_->directory();
+    return state_.device_slots > 0 ? state_.host_slots() : directory.places().cache_places();
   }
   uint64_t FrameRowsBytes() const;
   uint64_t PieceBytes(uint64_t host_slots) const;
   Status DivideDevice();
   uint64_t SegmentStagingBytes() const;
+  // Behind the last row, where rows differ in length.
+  uint64_t SlackBytes() const {
+    uint64_t bytes = 0;
+    for (const RowForm& table : layout_->directory().tables) {
+      bytes = std::max(bytes, table.places * layout_->directory().row_stride);
+    }
+    return bytes;
+  }
   uint64_t ExtractorBytes() const;
 
   Store& store_;
   MemoryBudget& budget_;
   const PlannedRoadOptions options_;
   std::unique_ptr<Layout> layout_;
-  std::unique_ptr<FeatureTable> table_;  // for rows that are not packed
+  RowSources rows_;  // with open tables where rows are not packed
+  uint64_t overlay_bytes_ = 0;
   std::shared_ptr<const Snapshot> snapshot_;
-  std::unique_ptr<RowOverlay> overlay_;  // the table's
-  std::unique_ptr<const JoinedColumns> joined_;
   std::unique_ptr<LiveRoad> live_;
   NodeProperties properties_;
   MemoryBudget::Reservation reservation_;
@@ -157,7 +172,7 @@ Status PlannedRoadImpl::OpenAll() {
                                       : Layout::Open(store_, options_.layout));
   const LayoutDirectory& directory = layout_->directory();
   QUARRY_RETURN_IF_ERROR(CheckEdges());
-  QUARRY_RETURN_IF_ERROR(OpenTable());
+  QUARRY_RETURN_IF_ERROR(OpenTables());
   if (options_.live) QUARRY_RETURN_IF_ERROR(CheckLive());
   QUARRY_RETURN_IF_ERROR(DivideMemory());
   if (HasLive()) {
@@ -171,39 +186,53 @@ Status PlannedRoadImpl::OpenAll() {
   return Status::Ok();
 }
 
-// The table in the road's snapshot, and what is newer there than the rows that the layout gives.
-Status PlannedRoadImpl::OpenTable() {
+// The tables in the road's snapshot, and what is newer there than the rows that the layout gives.
+Status PlannedRoadImpl::OpenTables() {
   const LayoutRecord& record = layout_->record();
   const LayoutDirectory& directory = layout_->directory();
-  QUARRY_TRY(std::unique_ptr<FeatureTable> table, store_.OpenTable(*snapshot_, record.spec.feature_table));
-  const FeatureGeometry& geometry = table->geometry();
-  if (geometry.row_bytes != directory.row_bytes || directory.node_count > geometry.row_count) {
-    return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
-                      layout_->file().path(), directory.row_bytes, directory.node_count, geometry.row_bytes,
-                      geometry.row_count);
+  QUARRY_TRY(rows_, RowSources::Open(store_, snapshot_, record.spec));
+  QUARRY_RETURN_IF_ERROR(CheckTables());
+  if (rows_.types().empty()) state_.element_type = rows_.widest().element_type;
+  state_.dim = rows_.dim();
+  state_.rows = &rows_;
+  if (options_.device.device != nullptr && (rows_.joined() != nullptr || !rows_.types().empty())) {
+    return MakeStatus(Code::kUnsupported, "{}: batches of nodes {} are made in memory: leave the device out",
+                      store_.path(), rows_.types().empty() ? "at several times" : "of several types");
   }
-  state_.element_type = geometry.element_type;
-  const std::string& topology = record.spec.topology;
-  QUARRY_TRY(joined_, JoinedColumns::Load(store_, snapshot_, topology, geometry.element_type));
-  state_.joined = joined_.get();
-  state_.dim = static_cast<uint32_t>(geometry.dim) + JoinedDim(*snapshot_, topology);
-  if (joined_ != nullptr && options_.device.device != nullptr) {
-    return MakeStatus(Code::kUnsupported,
-                      "{}: batches of nodes at several times are made in memory: leave the device out",
-                      store_.path());
+  std::vector<TableVersion> bases;
+  for (size_t i = 0; directory.packed && i < rows_.sources().size(); ++i) {
+    const uint64_t generation =
+        directory.tables.empty() ? record.table_generation : directory.tables[i].generation;
+    bases.push_back({generation, record.timestamp});
   }
-  if (RowStride(state_.element_type, state_.dim) > directory.row_stride) {
+  QUARRY_TRY(overlay_bytes_, rows_.OpenOverlays(store_, snapshot_, bases));
+  if (directory.packed) rows_.CloseTables();
+  return Status::Ok();
+}
+
+// Rows are as long as they were when the layout was built.
+Status PlannedRoadImpl::CheckTables() const {
+  const LayoutDirectory& directory = layout_->directory();
+  const std::span<const RowSource> sources = rows_.sources();
+  const bool one_table = directory.tables.empty();
+  if (sources.size() != (one_table ? 1 : directory.tables.size())) {
+    return MakeStatus(Code::kCorruption, "{}: rows of {} tables, the database has {}", layout_->file().path(),
+                      directory.tables.size(), sources.size());
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const FeatureGeometry& geometry = sources[i].table->geometry();
+    const uint64_t row_bytes = one_table ? directory.row_bytes : directory.tables[i].row_bytes;
+    if (geometry.row_bytes != row_bytes || (one_table && directory.node_count > geometry.row_count)) {
+      return MakeStatus(Code::kCorruption, "{}: rows of {} bytes for {} nodes, the table has {} for {}",
+                        layout_->file().path(), row_bytes, directory.node_count, geometry.row_bytes,
+                        geometry.row_count);
+    }
+  }
+  if (one_table && RowStride(rows_.widest().element_type, rows_.widest().dim) > directory.row_stride) {
     return MakeStatus(
         Code::kUnsupported,
         "layout \"{}\" has no room for the columns that are joined to its rows now: build it again",
-        record.name);
-  }
-  if (directory.packed) {
-    QUARRY_TRY(overlay_, store_.OpenOverlay(record.spec.feature_table, snapshot_,
-                                            TableVersion{record.table_generation, record.timestamp}));
-  } else {
-    QUARRY_TRY(overlay_, store_.OpenOverlay(record.spec.feature_table, snapshot_));
-    table_ = std::move(table);
+        layout_->record().name);
   }
   return Status::Ok();
 }
@@ -270,10 +299,12 @@ uint64_t PlannedRoadImpl::SegmentStagingBytes() const {
 }
 
 uint64_t PlannedRoadImpl::ExtractorBytes() const {
-  if (table_ == nullptr) return 0;
-  const uint64_t rows = layout_->directory().frame_rows_max();
-  return table_->resident_bytes() + Extractor::StagingBytesMin(*table_) + kPlannedStagingBytes +
-         Extractor::ScratchBytes(std::max(rows, layout_->directory().image_rows));
+  if (layout_->directory().packed) return 0;
+  const uint64_t rows = std::max(layout_->directory().frame_rows_max(), layout_->directory().image_rows);
+  uint64_t bytes =
+      Extractor::StagingBytesMin(rows_) + kPlannedStagingBytes + Extractor::ScratchBytes(rows, rows_);
+  for (const RowSource& source : rows_.sources()) bytes += source.table->resident_bytes();
+  return bytes;
 }
 
 Status PlannedRoadImpl::DivideMemory() {
@@ -281,9 +312,9 @@ Status PlannedRoadImpl::DivideMemory() {
   QUARRY_RETURN_IF_ERROR(DivideDevice());
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t nodes = directory.nodes_max();
-  plan_.cache_bytes = RoundUp(state_.host_slots() * directory.row_stride, FrameAlignment());
+  plan_.cache_bytes = RoundUp(CachePlaces() * directory.row_stride, FrameAlignment());
   plan_.fixed_bytes = layout_->resident_bytes() + SlotTableBytes(directory.cache_slots, nodes) +
-                      SegmentStagingBytes() + ExtractorBytes() + overlay_->resident_bytes() +
+                      SegmentStagingBytes() + ExtractorBytes() + overlay_bytes_ + SlackBytes() +
                       JoinedColumns::ResidentBytes(*store_.manifest(), layout_->record().spec.topology) +
                       (HasLive() ? 0 : NodePropertiesBytes(*store_.manifest()));
   plan_.frame_bytes = FrameRowsBytes() + RoundUp(directory.block_bytes_max(), kPageBytes) +
@@ -322,11 +353,18 @@ Status PlannedRoadImpl::OpenLive() {
 Status PlannedRoadImpl::Allocate() {
   const LayoutDirectory& directory = layout_->directory();
   const uint64_t frame_rows_bytes = FrameRowsBytes();
-  state_.overlay = overlay_.get();
+  state_.row_places = directory.places();
   state_.backend = &store_.backend();
   state_.io_depth = options_.io_depth;
   state_.gap_bytes_max = ProfileOf(*store_.manifest()).GapBytesMax();
-  QUARRY_TRY(state_.arena, IoBuffer::Allocate(plan_.cache_bytes + plan_.frame_count * frame_rows_bytes));
+  const uint64_t rows_bytes = plan_.cache_bytes + plan_.frame_count * frame_rows_bytes;
+  if (rows_bytes / directory.row_stride > UINT32_MAX) {
+    return MakeStatus(Code::kUnsupported,
+                      "layout \"{}\": rows of its types have {} bytes in common, and {} of them are more "
+                      "than can be numbered: give less --cache",
+                      layout_->record().name, directory.row_stride, FormatBytes(rows_bytes));
+  }
+  QUARRY_TRY(state_.arena, IoBuffer::Allocate(rows_bytes + SlackBytes()));
   if (gpu::Device* const device = options_.device.device; device != nullptr) {
     state_.piece_bytes = frame_rows_bytes;
     QUARRY_TRY(state_.pinned, gpu::PinMemory(*device, {state_.arena.data(), state_.arena.mapped_bytes()}));
@@ -341,19 +379,19 @@ Status PlannedRoadImpl::Allocate() {
                IoBuffer::Allocate(std::max(kPageBytes, RoundUp(directory.block_bytes_max(), kPageBytes))));
     state_.frames.push_back(std::move(frame));
   }
-  state_.decoder =
-      std::make_unique<BlockDecoder>(static_cast<uint32_t>(directory.cache_slots), directory.node_count,
-                                     directory.start_nodes, layout_->record().spec.edge_ids);
+  state_.decoder = std::make_unique<BlockDecoder>(
+      static_cast<uint32_t>(directory.cache_slots), directory.node_count, directory.start_nodes,
+      layout_->record().spec.edge_ids,
+      static_cast<uint32_t>(
+          RelationCount(layout_->record().spec.fanouts, layout_->record().spec.relation_fanouts)));
   state_.physical.resize(directory.cache_slots);
   if (const uint64_t bytes = SegmentStagingBytes(); bytes > 0) {
     QUARRY_TRY(state_.staging, IoBuffer::Allocate(bytes));
   }
-  if (table_ != nullptr) {
+  if (!directory.packed) {
     QUARRY_TRY(state_.extractor,
-               Extractor::Make(store_.backend(), *table_,
-                               {.overlay = overlay_.get(),
-                                .joined = joined_.get(),
-                                .staging_bytes = Extractor::StagingBytesMin(*table_) + kPlannedStagingBytes,
+               Extractor::Make(store_.backend(), rows_,
+                               {.staging_bytes = Extractor::StagingBytesMin(rows_) + kPlannedStagingBytes,
                                 .device = ProfileOf(*store_.manifest())}));
   }
   return Status::Ok();
@@ -403,12 +441,22 @@ std::string PlannedRoadPlan::ToString() const {
 // Every row may be one that the frame brings, and an edge takes no more in the block than it does decoded.
 uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spec, uint64_t train_nodes,
                                  uint64_t batch_nodes_max) {
-  const TableRecord& table = *manifest.FindTable(spec.road.feature_table);
   const TopologyRecord& topology = *manifest.FindTopology(spec.road.topology);
-  const uint64_t stride = RowStride(table.element_type, BatchDim(manifest, spec.road.topology, table));
+  const bool typed = !spec.road.relation_fanouts.empty();
+  uint64_t stride = 0, row_count = 0, cache_slots = 0, cells_bytes = 0, cell_bytes = 0;
+  for (const SourceRecord& table : SourceRecordsOf(manifest, spec.road)) {
+    const TableRecord& record = *table.record;
+    const uint64_t dim = typed ? record.dim : BatchDim(manifest, spec.road.topology, record);
+    const uint64_t of_table = RowStride(record.element_type, dim);
+    const uint64_t cell = RoundUp(RowBytes(record.element_type, record.dim), kPageBytes);
+    stride = std::max(stride, of_table);
+    row_count += record.row_count;
+    cache_slots += std::min(spec.road.cache_bytes / of_table, record.row_count);
+    cells_bytes += record.row_count * cell / kPageBytes * sizeof(uint32_t);
+    cell_bytes = std::max(cell_bytes, cell);
+  }
   const uint64_t times = Times::Of(topology, manifest.node_count).count;
-  const uint64_t cache_slots = std::min(spec.road.cache_bytes / stride, table.row_count);
-  const uint64_t nodes = std::min(batch_nodes_max, table.row_count);
+  const uint64_t nodes = std::min(batch_nodes_max, typed ? manifest.node_count : row_count);
   const uint64_t edges = BatchEdgesMax(spec.road, nodes, topology.edge_count * times);
   const uint64_t rows_bytes = RoundUp(nodes * stride, 2 * kHugePageBytes);
   const uint64_t edge_words = WordsPerEdge(spec.road) * edges;
@@ -417,16 +465,16 @@ uint64_t PlannedRoad::LeastBytes(const Manifest& manifest, const LayoutSpec& spe
   const uint64_t batches = spec.BatchCount(train_nodes);
   const uint64_t checksum_bytes = CeilDiv(rows_bytes + block_bytes, kPageBytes) * sizeof(uint32_t);
   // Rows that may stay in the table are read from there, past its checksums.
-  const uint64_t cell_bytes = RoundUp(RowBytes(table.element_type, table.dim), kPageBytes);
   const uint64_t table_bytes =
       spec.packing == Packing::kAlways
           ? 0
-          : table.row_count * cell_bytes / kPageBytes * sizeof(uint32_t) +
-                std::max<uint64_t>(cell_bytes + 2 * kPageBytes, kUnpackedRequestBytes) +
-                kPlannedStagingBytes + Extractor::ScratchBytes(std::max(nodes, cache_slots));
-  return table_bytes + RoundUp(cache_slots * stride, 2 * kHugePageBytes) +
-         SlotTableBytes(cache_slots, nodes) + (spec.disk_bytes > 0 ? kPlannedStagingBytes : 0) +
-         batches * (sizeof(BatchEntry) + checksum_bytes) + kFramesMin * frame_bytes;
+          : cells_bytes + std::max<uint64_t>(cell_bytes + 2 * kPageBytes, kUnpackedRequestBytes) +
+                kPlannedStagingBytes + Extractor::ScratchBytes(std::max(nodes, cache_slots)) +
+                (typed ? std::max(nodes, cache_slots) * sizeof(uint64_t) : 0);
+  const uint64_t cache_bytes = typed ? spec.road.cache_bytes : cache_slots * stride;
+  return table_bytes + RoundUp(cache_bytes, 2 * kHugePageBytes) + SlotTableBytes(cache_slots, nodes) +
+         (spec.disk_bytes > 0 ? kPlannedStagingBytes : 0) + batches * (sizeof(BatchEntry) + checksum_bytes) +
+         kFramesMin * frame_bytes;
 }
 
 Result<std::unique_ptr<PlannedRoad>> PlannedRoad::Open(Store& store, MemoryBudget& budget,

@@ -13,7 +13,6 @@ namespace quarry {
 namespace {
 
 constexpr uint32_t kRequestBytes = 1 * kMiB;
-constexpr unsigned kSegmentDepth = 64;
 constexpr size_t kPrefetchRows = 8;
 
 uint64_t BlockPages(const BatchEntry& entry) { return RoundUp(entry.block_bytes, kPageBytes); }
@@ -130,7 +129,7 @@ Status PlannedStream::LoadImage(IoRing& ring) {
   const ScopedSpan span("load the cache");
   state_.decoder->Restart();
   for (size_t slot = 0; slot < state_.physical.size(); ++slot) {
-    state_.physical[slot] = static_cast<uint32_t>(slot);
+    state_.physical[slot] = static_cast<uint32_t>(state_.row_places->OfSlot(slot).place);
   }
   const uint64_t rows = directory_.start_nodes.size();
   const uint64_t on_device = std::min(state_.device_slots, rows);
@@ -145,15 +144,16 @@ Status PlannedStream::LoadImage(IoRing& ring) {
 Status PlannedStream::LoadImageRows(uint64_t first, uint64_t count, uint32_t to_slot, IoRing& ring) {
   if (count == 0) return Status::Ok();
   const std::span<const NodeId> nodes = std::span(directory_.start_nodes).subspan(first, count);
-  if (!directory_.packed) return ReadTableRows(nodes, to_slot);
+  const uint64_t places = state_.row_places->Locate(nodes, to_slot, image_places_) - to_slot;
+  if (!directory_.packed) return ReadTableRows(nodes, image_places_);
   const uint64_t stride = directory_.row_stride;
-  const uint64_t offset = first * stride;
-  const uint64_t end = std::min(RoundUp(offset + count * stride, kPageBytes), directory_.image_bytes());
+  const uint64_t offset = first * stride;  // on a device, rows are of one table
+  const uint64_t end = std::min(RoundUp(offset + places * stride, kPageBytes), directory_.image_bytes());
   const std::span<std::byte> image = {state_.Row(to_slot), end - offset};
   QUARRY_RETURN_IF_ERROR(SubmitRange(nullptr, offset, image, ring));
   while (ring.pending() > 0) QUARRY_RETURN_IF_ERROR(FinishReads(ring));
   QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(offset, image));
-  return CompleteRows(nodes, to_slot);
+  return CompleteRows(nodes, image_places_);
 }
 
 Status PlannedStream::StartReads(PlannedFrame& frame, uint64_t number, IoRing& ring) {
@@ -250,6 +250,7 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
   for (const NodeId seed : planned.block.view().seeds()) {
     frame.labels.push_back(state_.labels.empty() ? -1 : state_.labels[seed]);
   }
+  state_.row_places->Locate(planned.frame_nodes, frame.first_slot, frame.places);
   const double start = MonotonicSeconds();
   const Status status = ReadRows(frame);
   row_read_seconds_ += MonotonicSeconds() - start;
@@ -257,129 +258,9 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
   if (state_.device != nullptr) return SendToDevice(frame);
   const auto cache_slots = static_cast<uint32_t>(directory_.cache_slots);
   for (uint32_t& slot : planned.slots) {
-    slot = slot < cache_slots ? state_.physical[slot] : frame.first_slot + (slot - cache_slots);
+    slot = slot < cache_slots ? state_.physical[slot] : frame.places[slot - cache_slots];
   }
   return Status::Ok();
-}
-
-// What did not come with the chunk.
-Status PlannedStream::ReadRows(PlannedFrame& frame) {
-  const ScopedSpan span("read rows", frame.number);
-  if (!directory_.packed) return ReadTableRows(frame.planned.frame_nodes, frame.first_slot);
-  if (!frame.planned.segment_places.empty()) QUARRY_RETURN_IF_ERROR(ReadSegmentRows(frame));
-  return CompleteRows(frame.planned.frame_nodes, frame.first_slot);
-}
-
-// What the layout's rows of `nodes`, in the slots from `first_slot` on, lack: columns that are joined, and what is newer.
-Status PlannedStream::CompleteRows(std::span<const NodeId> nodes, uint32_t first_slot) {
-  for (uint32_t i = 0; state_.joined != nullptr && i < nodes.size(); ++i) {
-    state_.joined->Write(nodes[i], state_.Row(first_slot + i) + directory_.row_bytes);
-  }
-  if (state_.overlay->empty()) return Status::Ok();
-  std::vector<std::pair<uint64_t, uint32_t>> touched;  // row, slot
-  for (uint32_t i = 0; i < nodes.size(); ++i) {
-    if (state_.overlay->Touched(nodes[i])) touched.emplace_back(nodes[i], first_slot + i);
-  }
-  std::ranges::sort(touched);
-  std::vector<uint64_t> rows;
-  rows.reserve(touched.size());
-  for (const auto& [row, slot] : touched) rows.push_back(row);
-  return state_.overlay->Read(rows, [&](size_t i, std::span<const std::byte> value) {
-    std::memcpy(state_.Row(touched[i].second), value.data(), value.size());
-  });
-}
-
-// Rows that are not packed, into slots from `first_slot` on, by merged requests in the order of the table.
-Status PlannedStream::ReadTableRows(std::span<const NodeId> nodes, uint32_t first_slot) {
-  table_slots_.resize(nodes.size());
-  table_positions_.resize(nodes.size());
-  std::iota(table_slots_.begin(), table_slots_.end(), first_slot);
-  std::iota(table_positions_.begin(), table_positions_.end(), 0U);
-  LoadStats load;
-  const Status status = state_.extractor->Load({state_.arena.data(), directory_.row_stride, {}}, nodes,
-                                               table_slots_, table_positions_, cancelled_, load);
-  MutexLock lock(mutex_);
-  stats_.feature_bytes_read += load.bytes;
-  stats_.read_requests += load.requests;
-  return status;
-}
-
-// Rows of the segment's cache: its pages by merged requests, each row verified and copied to its frame row.
-//
-// One ring of this depth reads them, where DiskGNN has four threads with a ring each: one ring reaches 0.9 of
-// fio's request rate (docs/benchmarks.md).
-Status PlannedStream::ReadSegmentRows(PlannedFrame& frame) {
-  const BatchEntry& entry = directory_.batches[frame.number];
-  const SegmentEntry& segment = directory_.segments[entry.segment];
-  const std::vector<uint32_t>& places = frame.planned.segment_places;
-  if (places.back() >= segment.rows) {
-    return MakeStatus(Code::kCorruption, "{}: batch {} wants row {} of a segment of {}",
-                      state_.layout->file().path(), frame.number, places.back(), segment.rows);
-  }
-  if (segment_ring_ == nullptr) {
-    QUARRY_TRY(segment_ring_, IoRing::Make(*state_.backend, kSegmentDepth));
-  }
-  const uint64_t stride = directory_.row_stride;
-  reads_.clear();
-  PlanSegmentReads(segment.offset, stride, places, state_.gap_bytes_max, ranges_, reads_);
-  uint64_t largest = 0, bytes = 0;
-  for (const MergedRead& read : reads_) {
-    largest = std::max<uint64_t>(largest, read.bytes);
-    bytes += read.bytes;
-  }
-  const uint64_t pieces = state_.staging.size() / largest;
-  if (pieces == 0) {
-    return MakeStatus(Code::kInternal, "a read of {} bytes exceeds the staging of {}", largest,
-                      state_.staging.size());
-  }
-  std::vector<uint32_t> idle, read_of(pieces), parts_left(pieces);
-  for (uint32_t piece = 0; piece < pieces; ++piece) idle.push_back(piece);
-  std::vector<uint64_t> done;
-  // A read of a patched layout may consist of several parts.
-  const auto submit = [&](const MergedRead& read, uint32_t piece) -> Status {
-    std::byte* const to = state_.staging.data() + piece * largest;
-    for (uint64_t at = 0; at < read.bytes; ++parts_left[piece]) {
-      const Layout::Part part = state_.layout->Locate(read.offset + at, read.bytes - at);
-      const ReadRequest request{part.file, part.offset, static_cast<uint32_t>(part.bytes), to + at, piece};
-      QUARRY_RETURN_IF_ERROR(segment_ring_->Submit({&request, 1}));
-      at += part.bytes;
-    }
-    return Status::Ok();
-  };
-  const auto run = [&]() -> Status {
-    for (size_t next = 0; next < reads_.size() || segment_ring_->pending() > 0;) {
-      if (cancelled_) return Status(Code::kCancelled, "the stream was given up");
-      for (; next < reads_.size() && !idle.empty(); ++next) {
-        const uint32_t piece = idle.back();
-        idle.pop_back();
-        read_of[piece] = static_cast<uint32_t>(next);
-        QUARRY_RETURN_IF_ERROR(submit(reads_[next], piece));
-      }
-      done.clear();
-      QUARRY_RETURN_IF_ERROR(segment_ring_->Wait(done));
-      for (const uint64_t piece : done) {
-        if (--parts_left[piece] > 0) continue;
-        const MergedRead& read = reads_[read_of[piece]];
-        const std::byte* const from = state_.staging.data() + piece * largest;
-        QUARRY_RETURN_IF_ERROR(state_.layout->VerifyPages(read.offset, {from, read.bytes}));
-        for (uint32_t i = read.first; i < read.first + read.count; ++i) {
-          const uint64_t offset = segment.offset + places[i] * stride - read.offset;
-          std::memcpy(frame.rows + (frame.planned.chunk_rows + uint64_t{i}) * stride, from + offset, stride);
-        }
-        idle.push_back(static_cast<uint32_t>(piece));
-      }
-    }
-    return Status::Ok();
-  };
-  const Status status = run();
-  if (!status.ok()) {
-    segment_ring_->Drain();
-    segment_ring_.reset();
-  }
-  MutexLock lock(mutex_);
-  stats_.feature_bytes_read += bytes;
-  stats_.read_requests += reads_.size();
-  return status;
 }
 
 // Rows that enter the cache after a batch, from its frame to their slots.
@@ -389,33 +270,38 @@ void PlannedStream::ApplyAdmissions(const PlannedFrame& frame) {
   const std::vector<uint32_t>& rows = frame.planned.admitted_rows;
   const std::vector<uint32_t>& slots = frame.planned.admitted_slots;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const std::byte* const ahead = frame.rows + rows[std::min(i + kPrefetchRows, rows.size() - 1)] * stride;
-    for (uint64_t line = 0; line < std::min<uint64_t>(stride, 1024); line += 64) {
+    const uint64_t bytes = state_.row_places->OfSlot(slots[i]).places * stride;
+    const std::byte* const ahead =
+        state_.Row(frame.places[rows[std::min(i + kPrefetchRows, rows.size() - 1)]]);
+    for (uint64_t line = 0; line < std::min<uint64_t>(bytes, 1024); line += 64) {
       __builtin_prefetch(ahead + line);
     }
-    std::memcpy(state_.Row(state_.physical[slots[i]]), frame.rows + rows[i] * stride, stride);
+    std::memcpy(state_.Row(state_.physical[slots[i]]), state_.Row(frame.places[rows[i]]), bytes);
   }
 }
 
 // After the last batch the cache holds what it held before the first, in other slots.
-// Instead of moving rows, the slots are renamed: the plan's slot i becomes whichever slot of the arena holds
-// row i now. Slots that the plan leaves empty at the start take what is left over.
+// Instead of moving rows, the slots are renamed: the plan's slot i becomes whichever place of the arena holds
+// row i now. Slots that the plan leaves empty at the start take what is left over, of the same table.
 void PlannedStream::Wrap() {
   state_.position = 0;
   if (directory_.wrap.size() != directory_.image_rows) {  // planned for one cycle
     state_.image_loaded = false;
     return;
   }
+  const RowPlaces& places = *state_.row_places;
   std::vector<uint32_t> renamed(state_.physical.size());
-  std::vector<bool> taken(state_.physical.size());
+  std::vector<bool> taken(places.cache_places());
   for (size_t slot = 0; slot < directory_.wrap.size(); ++slot) {
     renamed[slot] = state_.physical[directory_.wrap[slot]];
     taken[renamed[slot]] = true;
   }
-  uint32_t next = 0;
+  std::vector<size_t> next(directory_.tables.size() + 1);  // by table: the slot whose place is looked at
   for (size_t slot = directory_.wrap.size(); slot < renamed.size(); ++slot) {
-    while (taken[next]) ++next;
-    renamed[slot] = next++;
+    const uint64_t table = places.TableOfSlot(slot);
+    size_t& free = next[table];
+    while (places.TableOfSlot(free) != table || taken[places.OfSlot(free).place]) ++free;
+    renamed[slot] = static_cast<uint32_t>(places.OfSlot(free++).place);
   }
   state_.physical.swap(renamed);
   state_.decoder->Restart();
@@ -427,6 +313,7 @@ std::unique_ptr<Batch> PlannedStream::HandOut(PlannedFrame& frame) {
   view.index = delivered_;
   view.labels = frame.labels;
   view.features = {.element_type = state_.element_type, .dim = state_.dim};
+  view.type_rows = state_.rows->types();
   if (state_.device == nullptr) {
     view.features.rows = state_.arena.span();
     view.features.stride_bytes = directory_.row_stride;
@@ -475,7 +362,7 @@ Result<std::unique_ptr<Batch>> PlannedStream::Next() {
   stats_.input_nodes += planned.block.nodes.size();
   stats_.cache_lookups += planned.block.nodes.size();
   stats_.cache_hits += planned.block.nodes.size() - planned.misses;
-  stats_.bytes_useful += planned.frame_nodes.size() * directory_.row_bytes;
+  stats_.bytes_useful += state_.row_places->StoredBytes(planned.frame_nodes, directory_.row_bytes);
   return batch;
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "quarry/layout/planned_block.h"
 #include "quarry/layout/segment_reads.h"
 #include "quarry/pipeline/batch_stream.h"
+#include "quarry/storage/row_sources.h"
 
 namespace quarry {
 
@@ -26,9 +28,10 @@ class PlannedStream;
 
 // What one batch is read into.
 struct PlannedFrame {
-  uint64_t number = 0;        // the batch's number in the cycle
-  std::byte* rows = nullptr;  // in the arena
-  uint32_t first_slot = 0;    // slot of its first row
+  uint64_t number = 0;           // the batch's number in the cycle
+  std::byte* rows = nullptr;     // in the arena
+  uint32_t first_slot = 0;       // place in the arena of its first row
+  std::vector<uint32_t> places;  // in the arena, of each of its rows
   IoBuffer block_bytes;
   PlannedBlock planned;
   std::vector<int64_t> labels;
@@ -45,16 +48,19 @@ struct PlannedFrame {
 // batch `position` expects.
 struct PlannedState {
   const Layout* layout = nullptr;
-  const RowOverlay* overlay = nullptr;    // rows newer than the layout's
-  const JoinedColumns* joined = nullptr;  // that rows are given behind the layout's; null: none
+  // Their overlays are what is newer than the layout's rows, and joined columns are written behind these.
+  const RowSources* rows = nullptr;
   IoBackend* backend = nullptr;
-  std::span<const int64_t> labels;  // by node; empty = none
-  ElementType element_type = ElementType::kFloat32;
-  uint32_t dim = 0;
+  std::span<const int64_t> labels;                   // by node; empty = none
+  ElementType element_type = ElementType::kFloat32;  // where there is one table
+  uint32_t dim = 0;                                  // so
   unsigned io_depth = 16;
   uint64_t gap_bytes_max = 0;
 
-  IoBuffer arena;  // cache slots, then the frames' rows, row_stride apart
+  // Cache slots, then the frames' rows, in places row_stride apart (row_places.h). Behind the last one is room for the longest
+  // row: whoever copies rows takes that many bytes of each.
+  IoBuffer arena;
+  std::optional<RowPlaces> row_places;
   // With a device, which has the first `device_slots` slots of the cache: the arena begins with the slot behind them, and
   // is pinned.
   uint64_t device_slots = 0;
@@ -64,13 +70,13 @@ struct PlannedState {
   std::unique_ptr<DeviceFrames> device;
   std::vector<std::unique_ptr<PlannedFrame>> frames;
   std::unique_ptr<BlockDecoder> decoder;
-  std::vector<uint32_t> physical;  // by the plan's slot: the slot of the arena (a cycle's end permutes them)
+  std::vector<uint32_t> physical;  // by the plan's slot: the place in the arena (a cycle's end permutes them)
   IoBuffer staging;                // for segment reads
   std::unique_ptr<Extractor> extractor;  // reads unpacked rows; the loader's, then the assembler's
   bool image_loaded = false;
   uint64_t position = 0;
 
-  std::byte* Row(uint64_t slot) const { return arena.data() + slot * layout->directory().row_stride; }
+  std::byte* Row(uint64_t place) const { return arena.data() + place * layout->directory().row_stride; }
   uint64_t host_slots() const { return layout->directory().cache_slots - device_slots; }
 };
 
@@ -99,9 +105,11 @@ class PlannedStream final : public BatchStream {
   Status FinishReads(IoRing& ring);
   Status Assemble(PlannedFrame& frame);
   Status ReadRows(PlannedFrame& frame);
-  Status ReadTableRows(std::span<const NodeId> nodes, uint32_t first_slot);
+  Status ReadTableRows(std::span<const NodeId> nodes, std::span<const uint32_t> places);
   Status ReadSegmentRows(PlannedFrame& frame);
-  Status CompleteRows(std::span<const NodeId> nodes, uint32_t first_slot);
+  Status CompleteRows(std::span<const NodeId> nodes, std::span<const uint32_t> places);
+  Status CompleteRowsOf(const RowSource& source, std::span<const NodeId> nodes,
+                        std::span<const uint32_t> places);
   void ApplyAdmissions(const PlannedFrame& frame);
   // planned_device.cc
   Status LoadDeviceRows(IoRing& ring);
@@ -130,7 +138,7 @@ class PlannedStream final : public BatchStream {
   std::unique_ptr<IoRing> segment_ring_;
   std::vector<ByteRange> ranges_;
   std::vector<MergedRead> reads_;
-  std::vector<uint32_t> table_slots_, table_positions_;
+  std::vector<uint32_t> image_places_, table_positions_;
   std::vector<uint32_t> host_rows_;  // of a piece for a device, by slot of the arena
   double row_read_seconds_ = 0;      // time that the assembler spent in ReadRows
 

@@ -83,9 +83,8 @@ Status CheckTypedFanouts(const NeighborSource& source, const RoadSpec& spec) {
   if (spec.relation_fanouts.empty()) return Status::Ok();
   if (source.types == nullptr) {
     return Status(Code::kUnsupported,
-                  "fanouts by type of edges are drawn on live roads of a graph that has types: take one "
-                  "number for each "
-                  "hop here");
+                  "fanouts by type of edges are drawn of a graph that has types, whole and on the "
+                  "processor: take one number for each hop here");
   }
   if (source.direction != Direction::kIn || spec.sampler != SamplerKind::kNeighbor || spec.weighted) {
     return Status(

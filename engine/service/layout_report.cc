@@ -28,6 +28,12 @@ struct TracedLayout {
   static Result<TracedLayout> Open(Store& store, MemoryBudget& budget, const std::string& name) {
     TracedLayout opened;
     QUARRY_TRY(opened.layout, Layout::Open(store, name));
+    if (!opened.directory().tables.empty()) {
+      return MakeStatus(Code::kUnsupported,
+                        "layout \"{}\" packs rows of several types, and what is explained and traced is rows "
+                        "of one table: `quarry layout list` says what it reads",
+                        name);
+    }
     QUARRY_TRY(opened.trace, opened.layout->OpenTrace(store));
     QUARRY_TRY(
         opened.reservation,

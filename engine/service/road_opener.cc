@@ -82,14 +82,11 @@ LargestBatch LargestOf(const Store& store, const RoadSpec& spec, uint64_t nodes_
   return largest;
 }
 
-LargestBatch LargestOf(const Layout& layout) {
-  return {.table = layout.record().spec.feature_table,
-          .hops = static_cast<uint32_t>(layout.record().spec.fanouts.size()),
-          .seeds = layout.record().spec.batch_size,
-          .nodes = layout.directory().nodes_max(),
-          .edges = layout.directory().edges_max(),
-          .edge_ids = layout.record().spec.edge_ids,
-          .topology = layout.record().spec.topology};
+LargestBatch LargestOf(const Store& store, const Layout& layout) {
+  const LayoutDirectory& directory = layout.directory();
+  LargestBatch largest = LargestOf(store, layout.record().spec, directory.nodes_max(), directory.edges_max());
+  largest.edges = directory.edges_max();
+  return largest;
 }
 
 Result<uint64_t> WireBytes(const Snapshot& snapshot, const LargestBatch& largest) {
@@ -216,7 +213,7 @@ class Opener {
         .layout = spec.layout, .tells_plan = false, .snapshot = snapshot_, .device = device_};
     if (spec.live) options.live = LiveOptions(spec.live->ForOtherPasses(), snapshot_, stop_);
     QUARRY_TRY(std::unique_ptr<PlannedRoad> road, PlannedRoad::Open(store_, budget_, options));
-    std::vector<LargestBatch> largest = {LargestOf(road->layout())};
+    std::vector<LargestBatch> largest = {LargestOf(store_, road->layout())};
     const LiveRoad* const live = road->live();
     if (live != nullptr) largest.push_back(LargestBy(*spec.live, *live));
     const uint64_t nodes = road->layout().directory().node_count, device_bytes = road->plan().device_bytes;
@@ -392,7 +389,7 @@ Status CheckSeeds(std::vector<NodeId> seeds, uint64_t node_count) {
   return MakeStatus(Code::kInvalidArgument, "seed {} is given twice", *twice);
 }
 
-// What is packed, and parts, have neither types of edges in their blocks nor rows of other than one table.
+// What is packed, and parts, have rows; parts have neither types of edges in their blocks nor rows of other than one table.
 Status CheckLiveOnly(const wire::OpenStream& request) {
   const RoadSpec* spec = nullptr;
   if (const auto* planned = std::get_if<wire::PlannedSpec>(&request.road);
@@ -406,8 +403,9 @@ Status CheckLiveOnly(const wire::OpenStream& request) {
     return Status(Code::kUnsupported,
                   "batches without rows are sampled as they come: on the live road alone");
   }
-  if (!spec->relation_fanouts.empty()) {
-    return Status(Code::kUnsupported, "fanouts by type of edges are drawn on the live road alone");
+  if (!spec->relation_fanouts.empty() && std::holds_alternative<wire::PartitionedSpec>(request.road)) {
+    return Status(Code::kUnsupported,
+                  "fanouts by type of edges are drawn of whole graphs: parts have no types of edges");
   }
   if (!TakesAll(*spec)) return Status::Ok();
   return Status(Code::kUnsupported,

@@ -97,9 +97,16 @@ class Shape {
     for (const char* const file : {"next", "plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp", "encoded.tmp"}) {
       QUARRY_RETURN_IF_ERROR(RemoveTree(backend, Path(file)));
     }
-    QUARRY_TRY(const std::unique_ptr<LayoutEncoder> encoder,
-               LayoutEncoder::Make(backend, folder_, *trace_, summary_.blocks_bytes, kScratchId,
-                                   kScratchGeneration, node_count_, stride_, 0));
+    QUARRY_TRY(
+        const std::unique_ptr<LayoutEncoder> encoder,
+        LayoutEncoder::Make(backend, folder_, *trace_, summary_.blocks_bytes, kScratchId, kScratchGeneration,
+                            {.node_count = node_count_,
+                             .row_bytes = stride_,
+                             .row_stride = stride_,
+                             .tables = {},
+                             .ranges = {},
+                             .row_counts = {node_count_}},
+                            0));
     Cycle cycle;
     double encoding = 0;
     const double start = ProcessProcessorSeconds();

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/layout_epoch.h"
 #include "cache_plan.h"
 #include "layout/segment_grid.h"
 #include "quarry/base/process.h"
@@ -35,6 +36,8 @@
 
 namespace quarry {
 namespace {
+
+using bench::Epoch;
 
 struct Options {
   std::string database;
@@ -107,18 +110,6 @@ struct Context {
   }
 };
 
-// Bytes a second of 1 MiB reads in order, into `memory_bytes` of huge pages in turn: the limit.
-Result<double> SequentialRate(Context& context, const File& file, uint64_t memory_bytes, double seconds) {
-  QUARRY_TRY(const IoBuffer memory, IoBuffer::Allocate(std::max<uint64_t>(memory_bytes, 16 * kMiB)));
-  QUARRY_TRY(const double reads, MeasureReads(context.database.backend(), file,
-                                              {.request_bytes = kMiB,
-                                               .depth = 16,
-                                               .random = false,
-                                               .seconds_max = seconds,
-                                               .buffer = memory.span()}));
-  return reads * kMiB;
-}
-
 LayoutSpec SpecOf(const Context& context, PolicyKind policy, SeedOrder order) {
   return {.name = "bench",
           .road = {.fanouts = context.options.fanouts,
@@ -129,80 +120,17 @@ LayoutSpec SpecOf(const Context& context, PolicyKind policy, SeedOrder order) {
           .threads = ProcessorCount()};
 }
 
+// As bench::RunLayout, by the options.
+Result<Epoch> RunLayout(Context& context, const std::string& name, unsigned epoch_count) {
+  return bench::RunLayout(context.database, name, epoch_count, static_cast<unsigned>(context.options.depth));
+}
+
 // Builds the layout "bench" anew; the one before goes first, so that the disk need not hold two.
 Result<LayoutRecord> Build(Context& context, const LayoutSpec& spec, BuildReport* report = nullptr) {
   if (context.database.manifest()->FindLayout(spec.name) != nullptr) {
     QUARRY_RETURN_IF_ERROR(DropLayout(context.database.store(), spec.name));
   }
   return context.database.BuildLayout(spec, false, {}, report);
-}
-
-// --- an epoch from a layout
-// ---------------------------------------------------------------------------------------
-
-struct Epoch {
-  double seconds = 0;
-  double limit_seconds = 0;                   // the same bytes at the sequential rate
-  double least_share = 0, largest_share = 0;  // of the limit, of the epochs that were run
-  StreamStats stats;
-  uint64_t bytes() const { return stats.feature_bytes_read + stats.topology_bytes_read; }
-  double share() const { return limit_seconds / seconds; }
-  double amplification() const {
-    return static_cast<double>(stats.feature_bytes_read) / static_cast<double>(stats.bytes_useful);
-  }
-};
-
-// Takes every batch; rows in the cache are gathered beside the chunk's, which are used where they landed.
-Result<StreamStats> GatherEpoch(Context& context, Road& road, const std::vector<NodeId>& seeds,
-                                uint64_t cache_slots, IoBuffer& dense) {
-  QUARRY_TRY(const std::unique_ptr<BatchStream> stream, road.StartPass({.seeds = seeds, .ordered = true}));
-  std::vector<uint32_t> cached;
-  for (;;) {
-    QUARRY_TRY(const std::unique_ptr<Batch> batch, stream->Next());
-    if (!batch) return stream->stats();
-    const FeatureView& view = batch->view().features;
-    cached.clear();
-    for (const uint32_t slot : view.slots) {
-      if (slot < cache_slots) cached.push_back(slot);
-    }
-    const uint64_t bytes = cached.size() * context.geometry().row_bytes;
-    if (dense.size() < bytes) {
-      QUARRY_TRY(dense, IoBuffer::Allocate(bytes + bytes / 4));
-    }
-    GatherRows({view.rows.data(), view.stride_bytes, context.geometry().row_bytes}, cached,
-               dense.span().first(bytes));
-  }
-}
-
-// One epoch of a cycle after its first, which also reads the cache image. The device's rate changes by a
-// tenth from minute to minute: it is measured before and after each epoch, and of several epochs the one with
-// the median share of it counts.
-Result<Epoch> RunLayout(Context& context, const std::string& name, unsigned epoch_count) {
-  QUARRY_TRY(const std::unique_ptr<PlannedRoad> road,
-             context.database.OpenLayout(
-                 {.layout = name, .io_depth = static_cast<unsigned>(context.options.depth)}));
-  const Layout& layout = road->layout();
-  const std::vector<NodeId> seeds = road->TrainNodes();
-  IoBuffer dense;
-  const uint64_t slots = layout.directory().cache_slots;
-  const uint64_t memory_bytes =
-      road->plan().frame_bytes * road->plan().frame_count;  // where the road's reads go
-  QUARRY_RETURN_IF_ERROR(GatherEpoch(context, *road, seeds, slots, dense).status());
-  QUARRY_TRY(double before, SequentialRate(context, layout.file(), memory_bytes, 1));
-  std::vector<Epoch> epochs(epoch_count);
-  for (Epoch& epoch : epochs) {
-    const double start = MonotonicSeconds();
-    QUARRY_TRY(epoch.stats, GatherEpoch(context, *road, seeds, slots, dense));
-    epoch.seconds = MonotonicSeconds() - start;
-    QUARRY_TRY(const double after, SequentialRate(context, layout.file(), memory_bytes, 1));
-    epoch.limit_seconds = static_cast<double>(epoch.bytes()) / ((before + after) / 2);
-    before = after;
-  }
-  std::ranges::sort(epochs, {}, &Epoch::share);
-  Epoch& median = epochs[epoch_count / 2];
-  median.least_share = epochs.front().share();
-  median.largest_share = epochs.back().share();
-  return median;
 }
 
 // --- reads of chosen batches
@@ -648,8 +576,9 @@ Status Superbatch(Context& context) {
       QUARRY_TRY(const std::unique_ptr<PlannedRoad> road, context.database.OpenLayout({.record = record}));
       IoBuffer dense;
       const double start = MonotonicSeconds();
-      QUARRY_TRY(const StreamStats stats, GatherEpoch(context, *road, road->TrainNodes(),
-                                                      road->layout().directory().cache_slots, dense));
+      QUARRY_TRY(
+          const StreamStats stats,
+          bench::GatherEpoch(*road, road->TrainNodes(), road->layout().directory().cache_slots, {}, dense));
       double& taken = seconds[report.packed ? 1 : 0];
       taken = MonotonicSeconds() - start + (report.packed ? report.pack_seconds : 0);
       const double predicted = report.packed ? choice.packed_seconds : choice.merged_seconds;

@@ -167,6 +167,11 @@ TEST_F(RelationsCliTest, EveryRoadTrainsThem) {
               1e-4);
   EXPECT_GT(loss("related --model rgcn --workers 2"), 0);
   const double typed = loss("typed --model rgcn");
+  Expect0("layout build typed ids --fanout 6,4 --batch-size 50 --seed 3 --cache 25%");
+  for (const char* const road :
+       {"--plan --cache 25%", "--plan --resample every-epoch --cache 25%", "--layout ids"}) {
+    EXPECT_NEAR(loss(std::string("typed --model rgcn ") + road), typed, 1e-4) << road;
+  }
   for (const std::string db : {"related", "typed"}) {
     const Process server("serve " + db + " --socket run/" + db + " --memory 512MiB", root_);
     const std::string at = "unix:run/" + db;
@@ -175,11 +180,9 @@ TEST_F(RelationsCliTest, EveryRoadTrainsThem) {
     EXPECT_EQ(summary.value("loss", -1.0), db == "typed" ? typed : live);
     const json told = RunJson("predict " + at + " --run served --split test --out p.npy --json");
     EXPECT_EQ(told["accuracy"], summary["test_accuracy"]);
-    if (db == "related") {
-      EXPECT_NEAR(loss(at + " --model rgcn --layout ids"), live, 1e-4);
-    } else {
-      EXPECT_THAT(Refused(at + " --model rgcn --plan --resample every-epoch", 2),
-                  HasSubstr("draws by types of edges"));
+    EXPECT_NEAR(loss(at + " --model rgcn --layout ids"), db == "typed" ? typed : live, 1e-4) << db;
+    if (db == "typed") {
+      EXPECT_NEAR(loss(at + " --model rgcn --plan --resample every-epoch"), typed, 1e-4);
     }
     server.Signal(SIGTERM);
     EXPECT_EQ(server.Wait().exit_code, 0);
@@ -209,12 +212,19 @@ TEST_F(RelationsCliTest, ARunGoesOnAndItsWeightsBeginAnother) {
 
 TEST_F(RelationsCliTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(Refused("db --model rgcn", 1), HasSubstr("import a file of edges for each relation"));
-  for (const char* const road : {"--plan", "--road fresh"}) {
-    EXPECT_THAT(Refused(std::string("typed --model rgat ") + road, 2), HasSubstr("draws by types of edges"));
-  }
+  EXPECT_THAT(Refused("typed --model rgat --road partitioned", 2), HasSubstr("take another road"));
   EXPECT_THAT(Refused("related --model rgcn --road partitioned", 2), HasSubstr("take another road"));
-  EXPECT_THAT(Refused("typed --model rgcn --explain", 2), HasSubstr("a graph with types goes one"));
+  EXPECT_THAT(Run("train typed --model rgcn --fanout 6,4 --memory 256MiB --explain").out,
+              HasSubstr("planned"));
   EXPECT_THAT(Refused("typed --model rgcn --sampler labor", 1), HasSubstr("drawn uniformly along 'in'"));
+  Expect0("layout build typed packed --fanout 6,4 --batch-size 50 --cache 10%");
+  for (const char* const verb : {"explain", "trace"}) {
+    const Outcome told = Run(fmt::format("layout {} typed packed", verb));
+    EXPECT_EQ(told.exit_code, 1);
+    EXPECT_THAT(told.err, HasSubstr("packs rows of several types")) << verb;
+  }
+  EXPECT_THAT(Refused("typed --model rgcn --layout packed", 2), HasSubstr("was planned with fanouts"));
+  Expect0("layout drop typed packed");
   Summary("typed --model rgcn --run kept --epochs 1");
   const Outcome layers = Run("predict typed --run kept --inference layers --out p.npy");
   EXPECT_EQ(layers.exit_code, 1);

@@ -27,6 +27,7 @@ LayoutRecord ExampleLayout() {
           .spec = {.direction = Direction::kOut,
                    .fanouts = {10, 15, 20},
                    .batch_size = 1000,
+                   .cache_bytes = 98765,
                    .seed = 0xfedcba9876543210,
                    .seed_order = SeedOrder::kProximity,
                    .replace = true,
@@ -265,6 +266,7 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->timestamp, 4u);
   EXPECT_EQ(layout->spec.seed, 0xfedcba9876543210u);
   EXPECT_EQ(layout->spec.batch_size, 1000u);
+  EXPECT_EQ(layout->spec.cache_bytes, 98765u);
   EXPECT_THAT(layout->spec.fanouts, ElementsAre(10, 15, 20));
   EXPECT_EQ(layout->spec.direction, Direction::kOut);
   EXPECT_EQ(layout->policy, PolicyKind::kLru);
@@ -291,6 +293,14 @@ TEST(ManifestTest, EveryFieldOfALayoutAndOfTheDeviceIsCarried) {
   EXPECT_EQ(layout->plan_bytes_written, 6666u);
   EXPECT_EQ(layout->plan_bytes_read, 5555u);
   EXPECT_EQ(layout->created_utc, "2025-01-02T03:04:07Z");
+}
+
+// Records of versions that did not say it had one table.
+TEST(ManifestTest, BytesOfALayoutsCacheFollowFromItsRows) {
+  Manifest in = ExampleManifest();
+  in.layouts[0].spec.cache_bytes = 0;
+  const Manifest out = DecodeManifest(EncodeManifest(in), "catalog").value();
+  EXPECT_EQ(out.layouts[0].spec.cache_bytes, 123456 * out.FindTable("feature")->row_stride());
 }
 
 TEST(ManifestTest, EveryFieldOfAnEmbeddingIsCarried) {

@@ -12,6 +12,7 @@
 
 #include "cache/belady_oracle.h"
 #include "layout/hand_trace.h"
+#include "quarry/layout/row_places.h"
 #include "support/status_matchers.h"
 
 namespace quarry {
@@ -380,6 +381,241 @@ TEST(CountAccessesTest, CountsEveryBatch) {
   const HandTrace hand(RandomBatches(9, 10, kPlanNodes, 60));
   ASSERT_OK_AND_ASSIGN(const auto counts, CountAccesses(hand.trace(), kPlanNodes));
   EXPECT_EQ(counts, UsesByNode(hand.batches()));
+}
+
+// Nodes of two tables, whose ranges lie between each other, and of none.
+struct TwoTables {
+  std::vector<std::vector<NodeTypes::Range>> nodes = {
+      {{.first = 0, .end = 40, .row = 0}, {.first = 220, .end = 280, .row = 40}},
+      {{.first = 40, .end = 180, .row = 0}, {.first = 280, .end = 300, .row = 140}}};
+  std::vector<uint64_t> rows = {100, 160};
+  std::vector<RowRange> ranges = {{40, 0}, {180, 1}, {220, 2}, {280, 0}, {300, 1}};
+
+  uint64_t TableOf(NodeId node) const {
+    return std::ranges::upper_bound(ranges, node, {}, &RowRange::end)->table;
+  }
+  // What a batch uses of a table, as its rows.
+  std::vector<NodeId> RowsOf(uint64_t table, const std::vector<NodeId>& batch) const {
+    std::vector<NodeId> found;
+    for (const NodeId node : batch) {
+      for (const NodeTypes::Range& range : nodes[table]) {
+        if (node >= range.first && node < range.end) found.push_back(static_cast<NodeId>(range.RowOf(node)));
+      }
+    }
+    return found;
+  }
+  Batches Of(uint64_t table, const Batches& all) const {
+    Batches batches;
+    for (const auto& batch : all) batches.push_back(RowsOf(table, batch));
+    return batches;
+  }
+};
+
+// Of both tables; `capacities` are chosen by the caller.
+std::vector<TableCache> CachesOf(const TwoTables& tables, const std::vector<std::unique_ptr<NextUses>>& uses,
+                                 const std::vector<std::vector<uint32_t>>& degrees, PolicyKind policy,
+                                 bool cyclic, const std::vector<uint64_t>& strides) {
+  std::vector<TableCache> caches;
+  for (size_t table = 0; table < 2; ++table) {
+    caches.push_back({.nodes = tables.nodes[table],
+                      .next_uses = uses[table].get(),
+                      .options = {.policy = policy,
+                                  .node_count = tables.rows[table],
+                                  .degrees = degrees[table],
+                                  .cyclic = cyclic,
+                                  .row_bytes = strides[table]}});
+  }
+  return caches;
+}
+
+std::vector<std::unique_ptr<NextUses>> UsesOf(const TwoTables& tables, const HandTrace& hand, bool cyclic) {
+  std::vector<std::unique_ptr<NextUses>> uses;
+  for (size_t table = 0; table < 2; ++table) {
+    auto made =
+        NextUses::Make(hand.backend(), hand.trace(), tables.rows[table], cyclic,
+                       fmt::format("{}-{}-{}", hand.ScratchPath(), table, cyclic), tables.nodes[table]);
+    EXPECT_OK(made);
+    uses.push_back(std::move(made).value());
+  }
+  return uses;
+}
+
+// Every table's cache serves what one of its own rows would by itself, in slots that are the table's.
+TEST(SimulateCachesTest, EachTableHasItsOwnSlots) {
+  const TwoTables tables;
+  const std::vector<std::vector<uint32_t>> degrees = {std::vector<uint32_t>(100, 1),
+                                                      std::vector<uint32_t>(160, 1)};
+  for (uint64_t seed = 31; seed < 35; ++seed) {
+    Rng rng(seed);
+    const HandTrace hand(RandomBatches(seed, 10, kPlanNodes, 60));
+    for (const bool cyclic : {true, false}) {
+      const auto uses = UsesOf(tables, hand, cyclic);
+      for (const PolicyKind policy : kAllPolicies) {
+        SCOPED_TRACE(testing::Message()
+                     << "seed " << seed << ", " << NameOf(policy) << (cyclic ? ", cyclic" : ""));
+        std::vector<TableCache> caches = CachesOf(tables, uses, degrees, policy, cyclic, {8, 20});
+        for (TableCache& cache : caches) {
+          cache.options.capacity = policy == PolicyKind::kNone ? 0 : rng.Below(cache.options.node_count + 1);
+        }
+        std::vector<CacheStep> steps;
+        ASSERT_OK_AND_ASSIGN(
+            const CachePlan plan,
+            SimulateCaches(hand.trace(), caches, [&](uint64_t, const TraceBatch&, const CacheStep& step) {
+              steps.push_back(step);
+              return Status::Ok();
+            }));
+        std::vector<RowForm> forms;
+        uint64_t slots = 0, accesses = 0, hits = 0;
+        for (size_t table = 0; table < 2; ++table) {
+          const uint64_t capacity = caches[table].options.capacity;
+          forms.push_back({.row_bytes = 8,
+                           .places = 1 + table,
+                           .cache_slots = capacity,
+                           .image_rows = plan.table_rows.at(table)});
+          slots += capacity;
+          // By itself.
+          const HandTrace own(tables.Of(table, hand.batches()));
+          ASSERT_OK_AND_ASSIGN(
+              const auto own_uses,
+              NextUses::Make(own.backend(), own.trace(), tables.rows[table], cyclic, own.ScratchPath()));
+          ASSERT_OK_AND_ASSIGN(const CachePlan alone,
+                               SimulateCache(own.trace(), own_uses.get(), caches[table].options, {}));
+          accesses += alone.accesses;
+          hits += alone.hits;
+        }
+        EXPECT_EQ(plan.accesses, accesses);
+        EXPECT_EQ(plan.hits, hits);
+        const RowPlaces places(kPlanNodes, slots, forms, tables.ranges);
+        Replay replay(plan, slots);
+        for (int round = 0; round < (cyclic ? 3 : 1); ++round) {
+          uint64_t misses = 0;
+          for (size_t b = 0; b < steps.size(); ++b) {
+            const std::vector<NodeId>& batch = hand.batches()[b];
+            misses += replay.Serve(batch, steps[b]);
+            for (size_t p = 0; p < batch.size(); ++p) {
+              if (steps[b].slots[p] == kNoSlot) continue;
+              ASSERT_EQ(places.TableOfSlot(steps[b].slots[p]), tables.TableOf(batch[p]));
+            }
+            for (const Admission& admission : steps[b].admitted) {
+              ASSERT_EQ(places.TableOfSlot(admission.slot), tables.TableOf(batch[admission.position]));
+            }
+            misses -= static_cast<uint64_t>(
+                std::ranges::count_if(batch, [&](NodeId node) { return tables.TableOf(node) == 2; }));
+          }
+          EXPECT_EQ(misses + plan.carried.size(), plan.misses);
+          if (cyclic) replay.Wrap(plan);
+        }
+      }
+    }
+  }
+}
+
+// No division of the same bytes, in steps of a fortieth, misses more than a little less.
+TEST(DivideCacheTest, NoOtherDivisionMissesMuchLess) {
+  const TwoTables tables;
+  for (uint64_t seed = 41; seed < 49; ++seed) {
+    Rng rng(seed);
+    const HandTrace hand(RandomBatches(seed, 16, kPlanNodes, 50 + rng.Below(60)));
+    const bool cyclic = seed % 4 > 0;
+    const auto uses = UsesOf(tables, hand, cyclic);
+    const std::vector<uint64_t> strides = {4 * (1 + rng.Below(40)), 4 * (1 + rng.Below(40))};
+    const uint64_t all_bytes = tables.rows[0] * strides[0] + tables.rows[1] * strides[1];
+    for (const uint64_t percent : {5, 20, 50, 80}) {
+      const uint64_t bytes = all_bytes * percent / 100;
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", rows of " << strides[0] << " and "
+                                      << strides[1] << " bytes, " << percent << " %");
+      std::vector<TableCache> caches = CachesOf(tables, uses, {{}, {}}, PolicyKind::kBelady, cyclic, strides);
+      const auto missed_bytes = [&](const std::vector<uint64_t>& rows) {
+        uint64_t missed = 0;
+        for (size_t table = 0; table < 2; ++table) {
+          TableCache cache = caches[table];
+          cache.options.capacity = rows[table];
+          const auto plan = SimulateCaches(hand.trace(), {&cache, 1}, {});
+          EXPECT_OK(plan);
+          missed += plan->misses * strides[table];
+        }
+        return missed;
+      };
+      ASSERT_OK_AND_ASSIGN(const std::vector<uint64_t> divided, DivideCache(hand.trace(), caches, bytes));
+      ASSERT_EQ(divided.size(), 2U);
+      EXPECT_LE(divided[0] * strides[0] + divided[1] * strides[1], bytes);
+      EXPECT_LE(divided[0], tables.rows[0]);
+      EXPECT_LE(divided[1], tables.rows[1]);
+      uint64_t least = UINT64_MAX;
+      for (uint64_t part = 0; part <= 40; ++part) {
+        const uint64_t first = std::min(bytes * part / 40 / strides[0], tables.rows[0]);
+        least = std::min(
+            least,
+            missed_bytes({first, std::min((bytes - first * strides[0]) / strides[1], tables.rows[1])}));
+      }
+      EXPECT_LE(static_cast<double>(missed_bytes(divided)), 1.03 * static_cast<double>(least));
+    }
+    std::vector<TableCache> caches = CachesOf(tables, uses, {{}, {}}, PolicyKind::kBelady, cyclic, strides);
+    EXPECT_EQ(DivideCache(hand.trace(), caches, 2 * all_bytes).value(), tables.rows) << "all rows fit";
+    EXPECT_EQ(DivideCache(hand.trace(), caches, 0).value(), (std::vector<uint64_t>{0, 0}));
+  }
+}
+
+// Rows one after the other, and slots of the cache, as a sum over those before says.
+TEST(RowPlacesTest, RowsAndSlotsFollowEachOther) {
+  for (uint64_t seed = 51; seed < 61; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    std::vector<RowForm> forms(1 + rng.Below(4));
+    uint64_t slots = 0, images = 0, all_places = 0;
+    for (RowForm& form : forms) {
+      form = {.row_bytes = 1 + rng.Below(50), .places = 1 + rng.Below(7), .cache_slots = rng.Below(30)};
+      form.image_rows = rng.Below(form.cache_slots + 1);
+      slots += form.cache_slots;
+      images += form.image_rows;
+      all_places += form.cache_slots * form.places;
+    }
+    std::vector<RowRange> ranges;
+    for (uint64_t end = 0; end < 200;) {
+      end += 1 + rng.Below(60);
+      ranges.push_back({end, rng.Below(forms.size() + 1)});
+    }
+    const uint64_t node_count = ranges.back().end;
+    const RowPlaces places(node_count, slots, forms, ranges);
+    std::vector<NodeId> nodes;
+    for (NodeId node = 0; node < node_count; ++node) {
+      if (rng.Below(2) == 0) nodes.push_back(node);
+    }
+    if (seed % 2 == 0) std::ranges::reverse(nodes);
+    std::vector<uint32_t> at;
+    const uint64_t end = places.Locate(nodes, 17, at);
+    uint64_t place = 17, bytes = 0;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      uint64_t table = 0;
+      for (const RowRange& range : ranges) {
+        table = range.table;
+        if (nodes[i] < range.end) break;
+      }
+      ASSERT_EQ(places.TableOf(nodes[i]), table);
+      ASSERT_EQ(at[i], place);
+      if (table == forms.size()) continue;
+      place += forms[table].places;
+      bytes += forms[table].row_bytes;
+    }
+    EXPECT_EQ(end, place);
+    EXPECT_EQ(places.Sum(nodes), place - 17);
+    EXPECT_EQ(places.StoredBytes(nodes, 1), bytes);
+    place = 0;
+    std::vector<uint64_t> found(forms.size());
+    for (uint64_t slot = 0; slot < slots; ++slot) {
+      if (slot == images) {
+        EXPECT_EQ(places.ImagePlaces(images), place);
+      }
+      const uint64_t table = places.TableOfSlot(slot);
+      ASSERT_EQ(places.OfSlot(slot).place, place);
+      ASSERT_EQ(places.OfSlot(slot).places, forms[table].places);
+      place += forms[table].places;
+      ++found[table];
+    }
+    EXPECT_EQ(place, all_places);
+    EXPECT_EQ(places.cache_places(), all_places);
+    for (size_t table = 0; table < forms.size(); ++table) EXPECT_EQ(found[table], forms[table].cache_slots);
+  }
 }
 
 }  // namespace

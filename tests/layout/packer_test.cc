@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -154,7 +155,8 @@ class PackerTest : public testing::Test {
     std::unique_ptr<RecordFile> ids;
     std::vector<uint32_t> checksums;
   };
-  Target MakeTarget(const StreamMaker& made) {
+  template <typename Made>
+  Target MakeTarget(const Made& made) {
     Target target;
     const std::string name = folder_ / ("target" + std::to_string(serial_++));
     target.file = std::move(backend_.Open(name, OpenMode::kCreateDirect)).value();
@@ -171,7 +173,8 @@ class PackerTest : public testing::Test {
     target.checksums.assign(made.bytes() / kPageBytes, kUntouchedChecksum);
     return target;
   }
-  static PackTarget TargetOf(const StreamMaker& made, Target& target) {
+  template <typename Made>
+  static PackTarget TargetOf(const Made& made, Target& target) {
     return {.ids = target.ids.get(),
             .streams = made.streams(),
             .file = &target.file,
@@ -181,10 +184,10 @@ class PackerTest : public testing::Test {
   Result<PackStats> Pack(const NoiseTable& table, const StreamMaker& made, uint64_t stride, unsigned threads,
                          Target& target, const std::function<Status(uint64_t, uint64_t)>& progress = {}) {
     const PackTarget to = TargetOf(made, target);
+    const PackSource from{.table = &table.table(), .row_stride = stride, .nodes = {}};
     return PackRows(
-        backend_, table.table(), {&to, 1},
-        {.row_stride = stride,
-         .memory_bytes = PackBytesMin(table.table().geometry().row_bytes, made.streams().size(), threads),
+        backend_, {&from, 1}, {&to, 1},
+        {.memory_bytes = PackBytesMin(table.table().geometry().row_bytes, made.streams().size(), threads),
          .threads = threads},
         progress);
   }
@@ -279,9 +282,9 @@ TEST_F(PackerTest, SeveralFilesAreWrittenInOnePass) {
     pages += Naive(table, made.back(), stride).pages.size();
   }
   for (size_t i = 0; i < made.size(); ++i) to.push_back(TargetOf(made[i], targets[i]));
-  const auto stats =
-      PackRows(backend_, table.table(), to,
-               {.row_stride = stride, .memory_bytes = PackBytesMin(stride, streams, 2), .threads = 2}, {});
+  const PackSource from{.table = &table.table(), .row_stride = stride, .nodes = {}};
+  const auto stats = PackRows(backend_, {&from, 1}, to,
+                              {.memory_bytes = PackBytesMin(stride, streams, 2), .threads = 2}, {});
   ASSERT_OK(stats);
   EXPECT_EQ(stats->bytes_written, pages * kPageBytes);
   EXPECT_LT(stats->bytes_read, 2 * 18'000 * stride) << "the table is read once";
@@ -368,6 +371,86 @@ TEST_F(PackerTest, ADamagedRowIsNamedAndNotPacked) {
   const Status status = Pack(table, made, 512, 2, target).status();
   EXPECT_EQ(status.code(), Code::kCorruption);
   EXPECT_THAT(std::string(status.message()), HasSubstr("row 19000"));
+}
+
+// Chunks of nodes of two tables, whose ranges lie between each other, and of none.
+struct MixedChunks {
+  std::vector<std::vector<NodeId>> nodes;
+  std::vector<PackStream> placed;
+  uint64_t end = 0;
+  const std::vector<std::vector<NodeId>>& records() const { return nodes; }
+  const std::vector<PackStream>& streams() const { return placed; }
+  uint64_t bytes() const { return end; }
+};
+
+TEST_F(PackerTest, RowsOfSeveralTablesFollowEachOtherByNode) {
+  for (uint64_t seed = 71; seed < 75; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    std::filesystem::create_directories(folder_ / fmt::format("a{}", seed));
+    std::filesystem::create_directories(folder_ / fmt::format("b{}", seed));
+    const NoiseTable tables[] = {
+        {backend_, folder_ / fmt::format("a{}", seed), {.dim = 1 + rng.Below(1200), .rows = 9'000}},
+        {backend_,
+         folder_ / fmt::format("b{}", seed),
+         {.type = ElementType::kFloat16, .dim = 1 + rng.Below(300), .rows = 12'000}}};
+    const std::vector<NodeTypes::Range> ranges[] = {
+        {{.first = 0, .end = 4'000, .row = 0}, {.first = 18'000, .end = 23'000, .row = 4'000}},
+        {{.first = 4'000, .end = 16'000, .row = 0}}};
+    const auto table_of = [&](NodeId node) {
+      return node < 4'000 || node >= 18'000 ? 0 : node < 16'000 ? 1 : 2;
+    };
+    const auto stride_of = [&](NodeId node) {
+      const int table = table_of(node);
+      if (table == 2) return uint64_t{0};
+      return RowStride(tables[table].geometry().element_type, tables[table].geometry().dim);
+    };
+    MixedChunks made;
+    for (int chunk = 0; chunk < 5; ++chunk) {
+      std::vector<NodeId>& nodes = made.nodes.emplace_back();
+      uint64_t bytes = 0;
+      for (NodeId node = 0; node < 23'000; ++node) {
+        if (rng.Below(chunk == 0 ? 1 : 9) > 0) continue;
+        nodes.push_back(node);
+        bytes += stride_of(node);
+      }
+      made.placed.push_back({static_cast<uint64_t>(chunk), 0, nodes.size(), made.end});
+      made.end = RoundUp(made.end + bytes, kPageBytes);
+    }
+    std::vector<std::byte> expected(made.end);
+    for (const PackStream& stream : made.placed) {
+      uint64_t at = stream.offset;
+      for (const NodeId node : made.nodes[stream.record]) {
+        const int table = table_of(node);
+        if (table == 2) continue;
+        for (const NodeTypes::Range& range : ranges[table]) {
+          if (node < range.first || node >= range.end) continue;
+          std::ranges::copy(tables[table].Row(static_cast<NodeId>(range.RowOf(node))), expected.data() + at);
+        }
+        at += stride_of(node);
+      }
+    }
+    Target target = MakeTarget(made);
+    const PackTarget to = TargetOf(made, target);
+    std::vector<PackSource> from;
+    for (int table = 0; table < 2; ++table) {
+      from.push_back({.table = &tables[table].table(),
+                      .row_stride = stride_of(ranges[table][0].first),
+                      .nodes = ranges[table]});
+    }
+    const uint64_t longest = std::max(from[0].row_stride, from[1].row_stride);
+    ASSERT_OK(PackRows(backend_, from, {&to, 1},
+                       {.memory_bytes = PackBytesMin(longest, made.placed.size(), 2), .threads = 2}, {}));
+    std::ifstream in(target.file.path(), std::ios::binary);
+    in.seekg(kSectionOffset);
+    std::vector<std::byte> got(made.end);
+    in.read(reinterpret_cast<char*>(got.data()), static_cast<std::streamsize>(got.size()));
+    EXPECT_TRUE(got == expected);
+    for (uint64_t page = 0; page < target.checksums.size(); ++page) {
+      ASSERT_EQ(target.checksums[page],
+                CellChecksum(std::span(got).subspan(page * kPageBytes, kPageBytes), page));
+    }
+  }
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ struct Shape {
   uint32_t groups = 3;
   uint32_t batch_nodes = 120;
   bool segment = false;
-  uint64_t edges = 0;  // above 0: blocks say which of so many edges theirs are
+  uint64_t edges = 0;      // above 0: blocks say which of so many edges theirs are
+  uint32_t relations = 0;  // above 0: and of which of so many relations
 };
 
 // A batch in the trace's order, with memory of its own.
@@ -38,6 +39,7 @@ struct PlannedBatch {
   uint64_t node_count = 0;
   std::vector<uint64_t> edge_ids;
   std::vector<uint32_t> edge_low, edge_high;  // their words
+  std::vector<uint32_t> relations;
 
   BlockPlan plan() const {
     return {.nodes = nodes,
@@ -50,7 +52,8 @@ struct PlannedBatch {
             .carried = carried,
             .node_count = node_count,
             .edge_low = edge_low,
-            .edge_high = edge_high};
+            .edge_high = edge_high,
+            .relations = relations};
   }
   bool Missed(size_t position) const { return slots[position] == kNoSlot; }
   bool InSegment(NodeId node) const { return !segment_places.empty() && segment_places[node] != kNoSlot; }
@@ -111,6 +114,9 @@ class PlanMaker {
       batch.edge_ids.push_back(id);
       batch.edge_low.push_back(static_cast<uint32_t>(id));
       batch.edge_high.push_back(static_cast<uint32_t>(id >> 32));
+    }
+    for (size_t e = 0; shape_.relations > 0 && e < batch.indices.size(); ++e) {
+      batch.relations.push_back(static_cast<uint32_t>(rng_.Below(shape_.relations)));
     }
   }
 
@@ -251,6 +257,11 @@ void ExpectSame(const PlannedBatch& batch, const PlannedBlock& got, uint32_t cac
   EXPECT_EQ(got.block.edge_ids.size(), batch.edge_ids.size());
   EXPECT_EQ(EdgesOf(got.block.nodes, got.block.indptr, got.block.indices, got.block.edge_ids),
             EdgesOf(batch.nodes, batch.indptr, batch.indices, batch.edge_ids));
+  EXPECT_EQ(got.block.relations.size(), batch.relations.size());
+  const std::vector<uint64_t> relations(got.block.relations.begin(), got.block.relations.end());
+  EXPECT_EQ(EdgesOf(got.block.nodes, got.block.indptr, got.block.indices, relations),
+            EdgesOf(batch.nodes, batch.indptr, batch.indices,
+                    std::vector<uint64_t>(batch.relations.begin(), batch.relations.end())));
   ExpectPlacesOf(batch, got, cache_slots);
   ExpectRanges(got, cache_slots);
 
@@ -280,7 +291,7 @@ struct Encoded {
     }
   }
   BlockDecoder Decoder() const {
-    return {shape.cache_slots, shape.node_count, maker.start(), shape.edges > 0};
+    return {shape.cache_slots, shape.node_count, maker.start(), shape.edges > 0, shape.relations};
   }
 
   Shape shape;
@@ -307,6 +318,10 @@ const std::vector<Shape>& Shapes() {
       {.segment = true, .edges = 5000},
       {.groups = 4, .edges = uint64_t{1} << 40},
       {.node_count = 3, .cache_slots = 1, .batch_nodes = 4, .edges = UINT64_MAX},
+      {.segment = true, .relations = 1},
+      {.groups = 1, .relations = 3},
+      {.edges = 5000, .relations = 65'536},
+      {.groups = 4, .relations = 5},
   };
   return shapes;
 }

@@ -55,7 +55,7 @@ struct BatchView {
   std::span<const uint16_t> relations = {};  // [edges], where fanouts are by type of edges: each one's type
   std::span<const int64_t> labels = {};      // [seeds], or none; -1 = unlabelled
   FeatureView features = {};
-  // By type of nodes, where rows are of several tables: features has places and slots of all rows then, and no dim.
+  // By type, where rows are of several tables: features has no dim then, and rows may take several of its places.
   std::span<const TypeRows> type_rows = {};
 
   uint32_t hops() const { return static_cast<uint32_t>(hop_offsets.size()) - 1; }

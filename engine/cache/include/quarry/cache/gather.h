@@ -13,7 +13,7 @@ namespace quarry {
 struct RowTable {
   const std::byte* base = nullptr;
   uint64_t stride_bytes = 0;  // from one row to the next
-  uint64_t row_bytes = 0;     // bytes copied of each row, at most stride_bytes
+  uint64_t row_bytes = 0;     // bytes copied of each row; may be more than the stride
 };
 
 // Copies row slots[i] to out[i * row_bytes]; the rows are shared out evenly among `threads`.

@@ -8,6 +8,7 @@
 #include "quarry/base/units.h"
 #include "quarry/format/feature_table.h"
 #include "quarry/format/types.h"
+#include "quarry/layout/row_places.h"
 
 namespace quarry {
 
@@ -20,7 +21,10 @@ struct BatchEntry {
   uint64_t segment = 0;  // whose cache it reads; meaningless without segment rows
   uint64_t nodes = 0;    // input nodes
   uint64_t edges = 0;
-  uint64_t misses = 0;  // rows that are not in the cache: useful bytes / row bytes
+  uint64_t misses = 0;  // rows that are not in the cache
+  // Of the rows of the chunk, as far apart as they lie there, and of the rows that are not in the cache, as they are stored.
+  uint64_t chunk_bytes = 0;
+  uint64_t useful_bytes = 0;
 };
 
 struct SegmentEntry {
@@ -29,8 +33,12 @@ struct SegmentEntry {
 };
 
 struct LayoutDirectory {
+  // Of one table: as it is stored, and from one row to the next. Of several: row_places.h counts in these, both are a place's.
   uint64_t row_bytes = 0;
   uint64_t row_stride = 0;
+  // Of a graph with types; both are empty where there is one table.
+  std::vector<RowForm> tables;
+  std::vector<RowRange> ranges;
   uint64_t node_count = 0;
   uint64_t cache_slots = 0;
   bool packed = true;  // else chunks and cache image are read from the table
@@ -44,12 +52,16 @@ struct LayoutDirectory {
   std::vector<uint32_t> wrap;  // by slot of the image: the slot of the same row after the last batch
 
   uint64_t chunk_bytes(const BatchEntry& batch) const {  // in the file, whole pages
-    return packed ? RoundUp(batch.chunk_rows * row_stride, kPageBytes) : 0;
+    return packed ? RoundUp(batch.chunk_bytes, kPageBytes) : 0;
   }
-  uint64_t image_bytes() const { return packed ? RoundUp(image_rows * row_stride, kPageBytes) : 0; }
+  RowPlaces places() const { return {node_count, cache_slots, tables, ranges}; }
+  uint64_t image_bytes() const {
+    return packed ? RoundUp(places().ImagePlaces(image_rows) * row_stride, kPageBytes) : 0;
+  }
 
   // Maxima over the batches, for sizing buffers.
   uint64_t frame_rows_max() const;
+  uint64_t frame_bytes_max() const;  // of these rows
   uint64_t nodes_max() const;
   uint64_t edges_max() const;
   uint64_t block_bytes_max() const;

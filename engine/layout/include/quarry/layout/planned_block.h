@@ -69,6 +69,8 @@ struct BlockPlan {
   uint64_t node_count = 0;
   // Low and high words of each edge's id, in the order of `indices`. Empty: the block does not say which edges it has.
   std::span<const uint32_t> edge_low = {}, edge_high = {};
+  // Of each edge, in the same order. Empty: the block does not say of which relations its edges are.
+  std::span<const uint32_t> relations = {};
 };
 
 // Encodes batches; keeps its scratch memory between calls. One thread.
@@ -92,14 +94,18 @@ class BlockEncoder {
   void NumberCached(const BlockPlan& plan, Groups& groups);
   void NumberFrame(const BlockPlan& plan, Groups& groups);
   void WriteEdgeIds(const BlockPlan& plan, std::span<const uint32_t> old_of, ByteWriter& writer);
+  // The words of edges, in the order of the neighbors.
+  void WriteWords(const BlockPlan& plan, std::span<const uint32_t> old_of, std::span<const uint32_t> words,
+                  uint32_t bits, ByteWriter& writer);
 };
 
 // Decodes batches in their order, which is needed because a cached row's node is known from its admission.
 class BlockDecoder {
  public:
-  // `start_nodes`: what the cache holds before the first batch, by slot. `edge_ids`: blocks say which edges they have.
+  // `start_nodes`: what the cache holds before the first batch, by slot. `edge_ids`: blocks say which edges they have, and
+  // of which of so many relations these are (0: they do not).
   BlockDecoder(uint32_t cache_slots, uint64_t node_count, std::span<const NodeId> start_nodes,
-               bool edge_ids = false);
+               bool edge_ids = false, uint32_t relation_count = 0);
   // kCorruption says what does not fit (bytes that passed their checksum but were not written by this code).
   Status Decode(std::span<const std::byte> bytes, PlannedBlock& out);
   // Back to the first batch.
@@ -110,6 +116,7 @@ class BlockDecoder {
   const uint64_t node_count_;
   const std::span<const NodeId> start_nodes_;
   const bool edge_ids_;
+  const uint32_t relation_count_;
   std::vector<NodeId> slot_nodes_;
   std::vector<uint32_t> values_, tags_;
 };

@@ -1,32 +1,40 @@
-#include "row_sources.h"
+#include "quarry/storage/row_sources.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace quarry {
-namespace {
 
-// The tables of a road.
-std::vector<std::string> TablesOf(const Manifest& manifest, const RoadSpec& spec) {
-  std::vector<std::string> tables;
+std::vector<SourceRecord> SourceRecordsOf(const Manifest& manifest, const RoadSpec& spec,
+                                          const Snapshot* snapshot) {
+  const auto find = [&](const std::string& name) {
+    return snapshot == nullptr ? manifest.FindTable(name) : snapshot->FindTable(name);
+  };
+  std::vector<SourceRecord> tables;
   if (spec.relation_fanouts.empty()) {
-    if (!spec.feature_table.empty()) tables.push_back(spec.feature_table);
+    if (spec.feature_table.empty()) return tables;
+    const TableRecord* const record = find(spec.feature_table);
+    tables.push_back({spec.feature_table, record, {{.end = record == nullptr ? 0 : record->row_count}}});
     return tables;
   }
-  for (const NodeTypeRecord& type : manifest.node_types) {
-    if (!type.feature_table.empty()) tables.push_back(type.feature_table);
+  const NodeTypes types(manifest.node_types,
+                        snapshot == nullptr ? manifest.node_count : snapshot->node_count);
+  for (uint32_t type = 0; type < manifest.node_types.size(); ++type) {
+    const std::string& name = manifest.node_types[type].feature_table;
+    if (name.empty()) continue;
+    const auto nodes = types.RangesOf(type);
+    tables.push_back({name, find(name), {nodes.begin(), nodes.end()}});
+    if (nodes.empty()) tables.back().nodes.push_back({});  // none; no ranges at all would be all nodes
   }
   return tables;
 }
 
-}  // namespace
-
 Result<uint64_t> RowSources::ResidentBytes(const Manifest& manifest, const RoadSpec& spec) {
   uint64_t bytes = spec.feature_table.empty() ? 0 : JoinedColumns::ResidentBytes(manifest, spec.topology);
-  for (const std::string& name : TablesOf(manifest, spec)) {
-    const TableRecord* const record = manifest.FindTable(name);
-    if (record == nullptr) continue;  // Open says so
+  for (const SourceRecord& table : SourceRecordsOf(manifest, spec)) {
+    if (table.record == nullptr) continue;  // Open says so
     QUARRY_TRY(const FeatureGeometry geometry,
-               FeatureGeometry::Make(record->element_type, record->dim, record->row_count));
+               FeatureGeometry::Make(table.record->element_type, table.record->dim, table.record->row_count));
     bytes += geometry.cell_count() * sizeof(uint32_t);
   }
   return bytes;
@@ -38,17 +46,12 @@ Result<RowSources> RowSources::Open(Store& store, const std::shared_ptr<const Sn
   RowSources rows;
   QUARRY_TRY(rows.widest_, FeatureGeometry::Make(ElementType::kFloat32, 1, 0));
   const NodeTypes types(manifest->node_types, snapshot->node_count);
-  for (const std::string& name : TablesOf(*manifest, spec)) {
-    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, name));
+  for (SourceRecord& found : SourceRecordsOf(*manifest, spec, snapshot.get())) {
+    QUARRY_TRY(std::unique_ptr<FeatureTable> table, store.OpenTable(*snapshot, found.name));
     const FeatureGeometry& geometry = table->geometry();
     if (rows.sources_.empty() || geometry.row_bytes > rows.widest_.row_bytes) rows.widest_ = geometry;
-    rows.names_.push_back(name);
-    std::vector<NodeTypes::Range> nodes = {{.end = geometry.row_count}};
-    if (!spec.relation_fanouts.empty()) {
-      const auto ranges = types.RangesOf(*FindTypeOfTable(manifest->node_types, name));
-      nodes.assign(ranges.begin(), ranges.end());
-    }
-    rows.sources_.push_back({.nodes = std::move(nodes), .table = std::move(table), .overlay = nullptr});
+    rows.names_.push_back(found.name);
+    rows.sources_.push_back({.nodes = std::move(found.nodes), .table = std::move(table), .overlay = nullptr});
   }
   if (spec.relation_fanouts.empty()) {
     rows.node_count_ =
@@ -84,10 +87,17 @@ Status RowSources::Join(Store& store, const std::shared_ptr<const Snapshot>& sna
   return Status::Ok();
 }
 
-Result<uint64_t> RowSources::OpenOverlays(Store& store, const std::shared_ptr<const Snapshot>& snapshot) {
+void RowSources::CloseTables() {
+  for (RowSource& source : sources_) source.table.reset();
+}
+
+Result<uint64_t> RowSources::OpenOverlays(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
+                                          std::span<const TableVersion> bases) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < sources_.size(); ++i) {
-    QUARRY_TRY(sources_[i].overlay, store.OpenOverlay(names_[i], snapshot));
+    const std::optional<TableVersion> base =
+        bases.empty() ? std::optional<TableVersion>() : std::optional(bases[i]);
+    QUARRY_TRY(sources_[i].overlay, store.OpenOverlay(names_[i], snapshot, base));
     bytes += sources_[i].overlay->resident_bytes();
   }
   return bytes;

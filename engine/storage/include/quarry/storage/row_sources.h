@@ -1,6 +1,6 @@
-// RowSources: the tables that a live road's rows are in: one of all nodes, or, where fanouts are by type, one for each type
-// of nodes that has rows, which may differ in elements and dim; or none, of a road without rows. Where nodes are at several
-// times, columns of places and times are joined to the rows of the one table. Private to this room.
+// RowSources: the tables that the rows of a road, or of a layout, are in: one of all nodes, or, where fanouts are by type, one
+// for each type of nodes that has rows, which may differ in elements and dim; or none, of a road without rows. Where nodes are
+// at several times, columns of places and times are joined to the rows of the one table.
 //
 // Immutable once open: any thread. Must not outlive its store.
 #pragma once
@@ -23,7 +23,18 @@
 
 namespace quarry {
 
-// A table, and the nodes whose rows it has: those of one type, or all.
+// A table by its record, and the nodes whose rows it has: those of one type, or all.
+struct SourceRecord {
+  std::string name;
+  const TableRecord* record = nullptr;  // of whom it was asked; null: it has no such table
+  std::vector<NodeTypes::Range> nodes;  // ascending, and so are their rows; at least one
+};
+
+// The tables of a road's rows, in the order of the types that have one: as the snapshot has them, or else the manifest.
+std::vector<SourceRecord> SourceRecordsOf(const Manifest& manifest, const RoadSpec& spec,
+                                          const Snapshot* snapshot = nullptr);
+
+// An open one.
 struct RowSource {
   std::vector<NodeTypes::Range> nodes;  // ascending, and so are their rows
   std::unique_ptr<FeatureTable> table;
@@ -37,8 +48,12 @@ class RowSources {
   // kNotFound lists the tables that there are; kCorruption; errors of JoinedColumns::Load.
   static Result<RowSources> Open(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
                                  const RoadSpec& spec);
-  // Opens what the snapshot has newer than the tables; returns the bytes that stay resident.
-  Result<uint64_t> OpenOverlays(Store& store, const std::shared_ptr<const Snapshot>& snapshot);
+  // Opens what the snapshot has newer than the tables, or than `bases`, a version of each; returns the bytes that stay
+  // resident.
+  Result<uint64_t> OpenOverlays(Store& store, const std::shared_ptr<const Snapshot>& snapshot,
+                                std::span<const TableVersion> bases = {});
+  // Closes the tables, for whoever has their rows elsewhere: overlays and forms of rows stay.
+  void CloseTables();
 
   // Nodes, with rows or without.
   uint64_t node_count() const { return node_count_; }
