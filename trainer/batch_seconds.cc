@@ -46,7 +46,7 @@ Result<BatchSeconds> MeasureBatchSeconds(const TrainOptions& options, uint32_t f
                                          const BatchView& batch, unsigned rounds) {
   constexpr uint64_t kRowsBytes = 16 * kMiB;  // more than processors cache, as rows in earnest are
   const ScopedSpan span("measure a step");
-  // Of a graph with types: rows of each as long as the model was told, and in the same elements.
+  // In a graph with types, rows of each are as long as the model was told, and in the same elements.
   const bool typed = !batch.relations.empty();
   std::vector<TypeRows> type_rows;
   uint64_t stride = RowStride(element_type, feature_dim);

@@ -41,7 +41,7 @@ class RowCursor {
   Result<const TraceBatch*> Read(uint64_t batch);
   // The same of a batch that is at hand; only `nodes` of the result counts.
   const TraceBatch& RowsOf(const TraceBatch& batch);
-  // Of RowsOf: where in the batch each row was.
+  // Where in the batch each row of RowsOf was.
   std::span<const uint32_t> positions() const { return positions_; }
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kDirectoryVersion = 2;
 constexpr uint64_t kPatchedVersion = 3;  // there is a section of extents
-// Of several tables: the head says how many, and of how many ranges of nodes; batches have two words more, and behind the
+// Directories of several tables: the head says how many, and of how many ranges of nodes; batches have two words more, and behind the
 // segments are tables and ranges.
 constexpr uint64_t kTypedVersion = 4;
 constexpr uint64_t kHeadWords = 13;

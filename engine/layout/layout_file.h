@@ -27,7 +27,7 @@ struct RowLengths {
   uint64_t StrideMax() const;
 };
 
-// Of the tables of a road, as the snapshot has them, or else the manifest. kNotFound names a table that there is not;
+// The lengths of rows of a road's tables, as the snapshot has them, or else the manifest. kNotFound names a table that there is not;
 // kInvalidArgument where no type has one.
 Result<RowLengths> RowLengthsOf(const Manifest& manifest, const RoadSpec& road,
                                 const Snapshot* snapshot = nullptr);

@@ -11,9 +11,9 @@ namespace quarry {
 namespace {
 
 constexpr size_t kSqlConnectionsMax = 16;  // per session, each with what SQLite keeps for it
-constexpr size_t kCursorsMax = 64;      // per session, each with a snapshot
-constexpr double kSecondsMax = 3600;    // limit of a statement, whatever its client asks for
-constexpr uint64_t kTextCopies = 2;     // a text and its parameters: the server's copy and the cursor's
+constexpr size_t kCursorsMax = 64;         // per session, each with a snapshot
+constexpr double kSecondsMax = 3600;       // limit of a statement, whatever its client asks for
+constexpr uint64_t kTextCopies = 2;        // a text and its parameters: the server's copy and the cursor's
 
 uint64_t BulkBytes(const wire::Bulk& bulk) {
   if (const auto* const bytes = std::get_if<std::vector<std::byte>>(&bulk)) return bytes->size();

@@ -20,7 +20,7 @@ namespace {
 
 using namespace testing_util;  // NOLINT: a test of what it has
 
-// Of what a database has, with nodes by their types and their numbers in them: an import has other ids.
+// By what a database has, with nodes by their types and their numbers in them: an import has other ids.
 using Checksums = std::map<std::string, uint64_t>;
 
 class GrownImportTest : public testing::TestWithParam<StoreKind> {

@@ -411,7 +411,7 @@ struct TwoTables {
   }
 };
 
-// Of both tables; `capacities` are chosen by the caller.
+// The caches of both tables; `capacities` are chosen by the caller.
 std::vector<TableCache> CachesOf(const TwoTables& tables, const std::vector<std::unique_ptr<NextUses>>& uses,
                                  const std::vector<std::vector<uint32_t>>& degrees, PolicyKind policy,
                                  bool cyclic, const std::vector<uint64_t>& strides) {

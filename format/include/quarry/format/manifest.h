@@ -62,7 +62,7 @@ struct LayoutRecord {
   uint64_t generation = 1;
 
   // What it was built from, and the passes that it serves.
-  RoadSpec spec;  // cache_bytes: of cache_rows rows, whole, where they are of one table
+  RoadSpec spec;                  // cache_bytes: of cache_rows rows, whole, where they are of one table
   uint64_t table_generation = 1;  // where fanouts are by type, the sum of those of the types' tables
   uint64_t topology_generation = 1;
   uint64_t timestamp = 0;  // the rows are the newest up to it

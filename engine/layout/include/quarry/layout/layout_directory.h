@@ -22,7 +22,7 @@ struct BatchEntry {
   uint64_t nodes = 0;    // input nodes
   uint64_t edges = 0;
   uint64_t misses = 0;  // rows that are not in the cache
-  // Of the rows of the chunk, as far apart as they lie there, and of the rows that are not in the cache, as they are stored.
+  // The chunk's rows as far apart as they lie there, and those that are not in the cache as they are stored.
   uint64_t chunk_bytes = 0;
   uint64_t useful_bytes = 0;
 };
@@ -33,10 +33,11 @@ struct SegmentEntry {
 };
 
 struct LayoutDirectory {
-  // Of one table: as it is stored, and from one row to the next. Of several: row_places.h counts in these, both are a place's.
+  // A row of the one table, as it is stored, and from one to the next; both are a place's where there are several tables, which
+  // row_places.h counts in.
   uint64_t row_bytes = 0;
   uint64_t row_stride = 0;
-  // Of a graph with types; both are empty where there is one table.
+  // What a graph with types has; both are empty where there is one table.
   std::vector<RowForm> tables;
   std::vector<RowRange> ranges;
   uint64_t node_count = 0;

@@ -69,7 +69,7 @@ struct BlockPlan {
   uint64_t node_count = 0;
   // Low and high words of each edge's id, in the order of `indices`. Empty: the block does not say which edges it has.
   std::span<const uint32_t> edge_low = {}, edge_high = {};
-  // Of each edge, in the same order. Empty: the block does not say of which relations its edges are.
+  // The relation of each edge, in the same order. Empty: the block does not say of which relations its edges are.
   std::span<const uint32_t> relations = {};
 };
 
