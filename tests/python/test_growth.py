@@ -428,7 +428,7 @@ class TypedCommandTest(TypedTest):
         self.assertEqual(self.run_quarry("add", self.path, "--nodes", 2, "--type", "paper")[0], 0)
         self.assertEqual(self.run_quarry("add", self.path, "--nodes", 1, "--node-type", "author")[0], 0)
         for arguments, code, expected in (
-            (["--nodes", 1], 2, "there is no type of nodes"),
+            (["--nodes", 1], 2, "say by --node-type of which one they are: author, field_of_study, paper"),
             (["--nodes", 1, "--type", "venue"], 2, 'there is no type of nodes "venue"'),
             (["--nodes", self.folder / "x.npy", "--type", "paper"], 1, "columns"),
             (["--nodes", self.folder / "x.npy", "--type", "field_of_study"], 1, "have no features"),
