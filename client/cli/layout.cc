@@ -54,7 +54,9 @@ void PrintLacking(const Manifest& manifest, const LayoutRecord& record) {
   Print("  since      {} came or went; {}\n",
         folded ? "edges" : Counted(topology->ChangedSince(record.timestamp), "edge"),
         record.spec.edge_ids ? "its batches say which edges they have: refused until `quarry layout rebuild`"
-                             : "`quarry layout explain` says whose batches draw from them");
+        : record.spec.relation_fanouts.empty()
+            ? "`quarry layout explain` says whose batches draw from them"
+            : "its batches have those of when it was built, until `quarry layout rebuild`");
 }
 
 // What the catalog has of the layout that was just worked on.
