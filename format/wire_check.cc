@@ -201,7 +201,7 @@ Status Check(const LayoutInfo& layout) {
   }
   QUARRY_RETURN_IF_ERROR(CheckKnown(layout.spec.direction));
   QUARRY_RETURN_IF_ERROR(CheckKnown(layout.spec.sampler));
-  return CheckFanouts(layout.spec.fanouts);
+  return CheckFanouts(layout.spec.fanouts, kTypedFanoutMax);  // by type, sums: whoever built it has looked
 }
 
 Status Check(const EmbeddingInfo& embedding, const Limits& limits) {

@@ -90,11 +90,14 @@ Result<RowList> ListCaches(Session& session, const Query&) {
   const std::shared_ptr<const Manifest> manifest = session.manifest();
   for (const LayoutRecord& layout : manifest->layouts) {
     if (layout.cache_rows == 0) continue;
-    const TableRecord* const table = manifest->FindTable(layout.spec.feature_table);
-    rows.Add(
-        {layout.name, "memory", Name(layout.policy), Integer(layout.cache_rows),
-         table == nullptr ? Value() : Integer(layout.cache_rows * RowBytes(table->element_type, table->dim)),
-         Integer(layout.hits)});
+    const bool typed = !layout.spec.relation_fanouts.empty();  // rows differ in length
+    const TableRecord* const table = typed ? nullptr : manifest->FindTable(layout.spec.feature_table);
+    const Value bytes = typed ? Integer(layout.spec.cache_bytes)
+                        : table == nullptr
+                            ? Value()
+                            : Integer(layout.cache_rows * RowBytes(table->element_type, table->dim));
+    rows.Add({layout.name, "memory", Name(layout.policy), Integer(layout.cache_rows), bytes,
+              Integer(layout.hits)});
   }
   return rows;
 }
@@ -113,7 +116,10 @@ std::vector<std::unique_ptr<Table>> MakeLayoutTables(Session& session) {
       {{{"name", kText}, [](const M&, const L& l) -> Value { return l.name; }},
        {{"policy", kText}, [](const M&, const L& l) { return Name(l.policy); }},
        {{"seed_order", kText}, [](const M&, const L& l) { return Name(l.spec.seed_order); }},
-       {{"table", kText}, [](const M&, const L& l) -> Value { return l.spec.feature_table; }},
+       {{"table", kText},  // of the one; where nodes have types, rows are of each type's
+        [](const M&, const L& l) -> Value {
+          return l.spec.relation_fanouts.empty() ? Value(l.spec.feature_table) : Value();
+        }},
        {{"batch_size", kInteger}, [](const M&, const L& l) { return Integer(l.spec.batch_size); }},
        {{"epochs", kInteger}, [](const M&, const L& l) { return Integer(l.epochs); }},
        {{"batches", kInteger}, [](const M&, const L& l) { return Integer(l.batch_count); }},

@@ -64,9 +64,13 @@ class RocksCatalog final : public Catalog {
       if (folded != nullptr) {
         for (const auto& [since, rows] : folded->changed) changed[since] = rows;
       }
+      if (folded == nullptr) return Status::Ok();
+      // An attempt at the same generation that failed may have known other times.
+      QUARRY_RETURN_IF_ERROR(DeleteFolded(
+          open, folded->alone ? FoldedPrefix(folded->table) : FoldedPrefix(folded->table, folded->generation),
+          write));
       for (const auto& [since, rows] : changed) {
         const std::string key = FoldedKey(folded->table, folded->generation, since);
-        QUARRY_RETURN_IF_ERROR(RemoveEntry(open, path_, kSchema, key, 0, kTallyOfFolded, write));
         write.PutEntry(kSchema, key, ToSlice(rows).ToStringView(), kTallyOfFolded);
       }
       return Status::Ok();
@@ -78,14 +82,7 @@ class RocksCatalog final : public Catalog {
     return Write(/*sync=*/true, "commit the manifest", [&](const OpenDatabase& open, PendingWrite& write) {
       PutManifest(manifest, write);
       AddDropOfVersions(table, write);
-      const std::string prefix = FoldedPrefix(table);
-      write.DeleteAll(kSchema, prefix);
-      const std::unique_ptr<rocksdb::Iterator> entries = open.Entries(VerifiedRead(), kSchema);
-      for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
-        write.change().Remove(kTallyOfFolded,
-                              EntryHash(entries->key().ToStringView(), entries->value().ToStringView()));
-      }
-      return FromRocks(entries->status(), "read the rows of a compaction", path_);
+      return DeleteFolded(open, FoldedPrefix(table), write);
     });
   }
 
@@ -327,6 +324,17 @@ class RocksCatalog final : public Catalog {
   }
 
  private:
+  // What compactions remember, of the tables and generations that the prefix has.
+  Status DeleteFolded(const OpenDatabase& open, const std::string& prefix, PendingWrite& write) const {
+    write.DeleteAll(kSchema, prefix);
+    const std::unique_ptr<rocksdb::Iterator> entries = open.Entries(VerifiedRead(), kSchema);
+    for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
+      write.change().Remove(kTallyOfFolded,
+                            EntryHash(entries->key().ToStringView(), entries->value().ToStringView()));
+    }
+    return FromRocks(entries->status(), "read the rows of a compaction", path_);
+  }
+
   // The open catalog, which stays open while this lives.
   struct Use {
     std::shared_lock<std::shared_mutex> lock;

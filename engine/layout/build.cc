@@ -36,7 +36,10 @@ Status LayoutBuilder::Prepare(const std::string& folder) {
   tables_ = SourceRecordsOf(*manifest, spec_.road, spec_.snapshot.get());
   const TopologyRecord* topology = spec_.snapshot->FindTopology(spec_.road.topology);
   for (const SourceRecord& table : tables_) {
-    if (table.record == nullptr) return store_.OpenTable(table.name).status();
+    if (table.record == nullptr) {
+      QUARRY_RETURN_IF_ERROR(store_.OpenTable(table.name).status());  // says which there are
+      return MakeStatus(Code::kNotFound, "table \"{}\" was made since the snapshot", table.name);
+    }
     QUARRY_TRY(const FeatureGeometry geometry,
                FeatureGeometry::Make(table.record->element_type, table.record->dim, table.record->row_count));
     geometries_.push_back(geometry);
@@ -423,9 +426,10 @@ LayoutRecord LayoutBuilder::Describe(const PackStats& pack) const {
 Status LayoutBuilder::RemoveScratch() {
   encoder_.reset();
   trace_.reset();
-  for (const std::string_view file :
-       {"plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp", "encoded.tmp", "blocks.tmp", "sampled"}) {
-    QUARRY_RETURN_IF_ERROR(Remove(file));  // what stays would be of the layout
+  for (const std::string_view file : {"plan.tmp", "misses.tmp", "admit.tmp", "ids.tmp", "next.tmp",
+                                      "encoded.tmp", "blocks.tmp", "sampled"}) {
+    QUARRY_RETURN_IF_ERROR(
+        Remove(file));  // what stays would be of the layout; next.tmp is an older version's
   }
   return store_.backend().SyncDirectory(place_.building);
 }

@@ -228,7 +228,7 @@ Result<RowLengths> RowLengthsOf(const Manifest& manifest, const RoadSpec& road, 
   std::vector<uint64_t> table_of_type;
   uint64_t tables = 0;
   for (const NodeTypeRecord& type : manifest.node_types) {
-    table_of_type.push_back(type.feature_table.empty() ? rows.tables.size() : tables++);
+    table_of_type.push_back(HasRows(type, snapshot) ? tables++ : rows.tables.size());
   }
   const NodeTypes types(manifest.node_types, rows.node_count);
   for (const NodeTypes::Range& range : types.ranges()) {

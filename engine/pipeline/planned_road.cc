@@ -216,8 +216,9 @@ Status PlannedRoadImpl::CheckTables() const {
   const std::span<const RowSource> sources = rows_.sources();
   const bool one_table = directory.tables.empty();
   if (sources.size() != (one_table ? 1 : directory.tables.size())) {
-    return MakeStatus(Code::kCorruption, "{}: rows of {} tables, the database has {}", layout_->file().path(),
-                      directory.tables.size(), sources.size());
+    return MakeStatus(Code::kUnsupported,
+                      "layout \"{}\" has rows of {} types of nodes, and {} have some now: build it again",
+                      layout_->record().name, directory.tables.size(), sources.size());
   }
   for (size_t i = 0; i < sources.size(); ++i) {
     const FeatureGeometry& geometry = sources[i].table->geometry();

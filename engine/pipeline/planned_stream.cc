@@ -250,7 +250,12 @@ Status PlannedStream::Assemble(PlannedFrame& frame) {
   for (const NodeId seed : planned.block.view().seeds()) {
     frame.labels.push_back(state_.labels.empty() ? -1 : state_.labels[seed]);
   }
-  state_.row_places->Locate(planned.frame_nodes, frame.first_slot, frame.places);
+  const uint64_t end = state_.row_places->Locate(planned.frame_nodes, frame.first_slot, frame.places);
+  if (!directory_.tables.empty() && (end - frame.first_slot) * directory_.row_stride != entry.chunk_bytes) {
+    return MakeStatus(Code::kCorruption, "{}: batch {} has rows of {} bytes, its directory says {}",
+                      state_.layout->file().path(), frame.number,
+                      (end - frame.first_slot) * directory_.row_stride, entry.chunk_bytes);
+  }
   const double start = MonotonicSeconds();
   const Status status = ReadRows(frame);
   row_read_seconds_ += MonotonicSeconds() - start;

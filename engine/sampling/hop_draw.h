@@ -43,7 +43,9 @@ struct Drawn {
   void Grow(size_t wanted, uint64_t tile_max) {
     if (wanted <= positions.size()) return;
     const size_t doubled = std::max(2 * positions.size(), size_t{kMemoryTilePositions});
-    positions.resize(std::max(wanted, std::min(size_t{tile_max}, doubled)));
+    const size_t size = std::max(wanted, std::min(size_t{tile_max}, doubled));
+    positions.reserve(size);  // no more than that, which resize may take
+    positions.resize(size);
   }
   uint64_t memory_bytes() const {
     return positions.capacity() * sizeof(uint64_t) + neighbors.capacity() * sizeof(NodeId) +

@@ -48,6 +48,7 @@ Result<uint32_t> TypedDraw::Draw(std::span<const NodeId> nodes, uint32_t hop, ui
     const uint64_t draws = DrawsOf(degree, fanout, replace_);
     if (count > 0 && count + draws > tile_max_) break;
     drawn.Grow(count + draws, tile_max_);
+    drawn.relations.reserve(drawn.positions.size());
     drawn.relations.resize(drawn.positions.size());
     const NodeTypes::Range& in = types_.nodes().RangeOf(node);
     const std::span<const uint32_t> into = types_.RelationsInto(in.type);

@@ -96,6 +96,7 @@ void Session::Sql::On(uint64_t id, const wire::OpenSql& request) {
     const auto maintain = [this, raw = hold.get()](const wire::MaintenanceTask& task,
                                                    const ProgressFunction& progress) -> Status {
       QUARRY_RETURN_IF_ERROR(wire::CheckRequest(wire::Maintain{task}));
+      core_.hub->WaitClosed(*raw->budget);  // behind what the session has closed, as other maintenance is
       QUARRY_TRY(const MaintenanceTurn::Hold turn, core_.maintenance_turn.Take(NameOf(task)));
       return core_.maintenance.Run(task, *raw->budget, progress).status();
     };

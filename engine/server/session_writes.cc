@@ -155,6 +155,7 @@ void Session::Writes::PutPiece(uint64_t id, const wire::Put& request) {
     Write(id, request.number, [stage, staged = *next]() -> Result<wire::Response> {
       QUARRY_RETURN_IF_ERROR(stage());
       MutexLock lock(staged->mutex);
+      QUARRY_RETURN_IF_ERROR(staged->ended);  // somebody gave it up meanwhile
       // Its memory and its turn are free when the answer comes: what the client asks for next may need them.
       const std::unique_ptr<PiecePut> put = std::move(staged->put);
       staged->ended = HasEnded(*staged);

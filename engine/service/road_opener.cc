@@ -186,6 +186,7 @@ class Opener {
   }
 
   Result<SizedRoad> operator()(const RoadSpec& spec) const {
+    QUARRY_RETURN_IF_ERROR(CheckDevice(spec));
     LiveRoadOptions options = LiveOptions(spec, snapshot_, stop_);
     // Rows stay where more of them do: a cache that is larger here is fed from.
     if (std::min(device_.bytes, device_.cache_bytes) >= spec.cache_bytes) options.gpu = device_;
@@ -228,6 +229,7 @@ class Opener {
 
   Result<SizedRoad> operator()(const wire::SuperbatchSpec& spec) const {
     QUARRY_RETURN_IF_ERROR(CheckSampledAsItComes("batches of the fresh road are"));
+    QUARRY_RETURN_IF_ERROR(CheckDevice(spec.live));
     LayoutSpec layout{.name = name_,
                       .road = spec.live,
                       .policy = spec.policy,
@@ -277,6 +279,12 @@ class Opener {
   }
 
  private:
+  // Rows that differ in length are made in memory alone.
+  Status CheckDevice(const RoadSpec& spec) const {
+    if (device_.device == nullptr || spec.relation_fanouts.empty()) return Status::Ok();
+    return Status(Code::kUnsupported,
+                  "batches of nodes of several types are made in memory: leave the device out");
+  }
   Status CheckSampledAsItComes(std::string_view batches) const {
     if (!device_.samples) return Status::Ok();
     return MakeStatus(Code::kInvalidArgument,

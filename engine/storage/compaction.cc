@@ -15,6 +15,7 @@
 #include "quarry/storage/compaction_progress.h"
 #include "quarry/storage/feature_table.h"
 #include "quarry/storage/row_bitmap.h"
+#include "quarry/storage/row_sources.h"
 
 namespace quarry {
 namespace {
@@ -158,8 +159,8 @@ Result<std::vector<Catalog::FoldedRows::Change>> Compaction::Changes() const {
   const std::shared_ptr<const Manifest> manifest = store_.manifest();
   for (const LayoutRecord& layout : manifest->layouts) {
     const uint64_t since = layout.timestamp;
-    if (layout.spec.feature_table != record_.name || since <= record_.folded || since >= snapshot_->timestamp)
-      continue;
+    if (!TakesRowsOf(*manifest, layout.spec, record_.name)) continue;
+    if (since <= record_.folded || since >= snapshot_->timestamp) continue;
     if (std::ranges::count(changes, since, &Catalog::FoldedRows::Change::since) > 0) continue;
     QUARRY_TRY(const std::unique_ptr<RowOverlay> newer,
                store_.OpenOverlay(record_.name, snapshot_, TableVersion{record_.generation, since}));

@@ -50,10 +50,12 @@ Status Decode(std::span<const std::byte> bytes, std::string_view what, ListsOfSi
 
 Result<FoldedLists> FoldedLists::Of(Store& store, const TopologyRecord& topology, uint64_t generation) {
   const std::shared_ptr<const Manifest> manifest = store.manifest();
-  std::vector<uint64_t> times = {0};
+  std::vector<uint64_t> times = {0};  // layouts of the first commit have it, too
+  bool older = false;
   for (const LayoutRecord& layout : manifest->layouts) {
     if (layout.spec.topology == topology.name && layout.timestamp < topology.timestamp()) {
       times.push_back(layout.timestamp);
+      older = true;
     }
   }
   std::ranges::sort(times);
@@ -73,8 +75,9 @@ Result<FoldedLists> FoldedLists::Of(Store& store, const TopologyRecord& topology
   FoldedLists folded;
   folded.name_ = FoldedName(topology);
   folded.generation_ = generation;
+  folded.alone_ = !older;
   for (size_t i = 0; i < times.size(); ++i) folded.changed_.push_back({times[i], Encode(since[i])});
-  folded.changed_.push_back({topology.timestamp(), Encode(ListsOfSides())});
+  folded.changed_.push_back({topology.timestamp(), {}});
   return folded;
 }
 
@@ -85,13 +88,14 @@ Result<bool> ForEachFoldedList(Store& store, const TopologyRecord& topology, std
   for (uint64_t generation = topology.generation; generation > 1; --generation) {
     QUARRY_TRY(const auto bytes, catalog->ReadFolded(FoldedName(topology), generation, timestamp));
     if (!bytes) return false;
+    // What was folded into this generation is no newer, and what was folded before it is older still. Two empty sets are
+    // something else: a fold of nodes alone, behind one of edges.
+    if (bytes->empty()) break;
     ListsOfSides lists;
     QUARRY_RETURN_IF_ERROR(Decode(std::as_bytes(std::span(*bytes)),
                                   fmt::format("{}: lists folded into generation {} of topology \"{}\"",
                                               store.path(), generation, topology.name),
                                   lists));
-    // Nothing of it is newer, and what was folded before it is older still.
-    if (lists[0].isEmpty() && lists[1].isEmpty()) break;
     for (const Adjacency side : sides) {
       for (const uint32_t list : lists[static_cast<int>(side)]) take(list);
     }

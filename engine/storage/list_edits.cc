@@ -28,10 +28,11 @@ ListPart PartOf(const ListEdits& edits, size_t list) {
           .removed = std::span(edits.removed).subspan(removed, edits.removed_ends[list] - removed)};
 }
 
-void EndList(NodeId list, ListEdits& out) {
+void EndList(NodeId list, UndoneLists undone, ListEdits& out) {
   const uint64_t added = out.added_ends.empty() ? 0 : out.added_ends.back();
   const uint64_t removed = out.removed_ends.empty() ? 0 : out.removed_ends.back();
-  if (out.places.size() == added && out.removed.size() == removed) return;  // they took each other back
+  const bool none = out.places.size() == added && out.removed.size() == removed;
+  if (none && undone == UndoneLists::kDrop) return;
   out.lists.push_back(list);
   out.added_ends.push_back(out.places.size());
   out.removed_ends.push_back(out.removed.size());
@@ -44,15 +45,16 @@ void AppendAdded(const ListPart& part, size_t i, uint32_t place, ListEdits& out)
   if (!part.relations.empty()) out.relations.push_back(part.relations[i]);
 }
 
-void Copy(NodeId list, const ListPart& part, ListEdits& out) {
+void Copy(NodeId list, const ListPart& part, UndoneLists undone, ListEdits& out) {
   for (size_t i = 0; i < part.places.size(); ++i) AppendAdded(part, i, part.places[i], out);
   out.removed.insert(out.removed.end(), part.removed.begin(), part.removed.end());
-  EndList(list, out);
+  EndList(list, undone, out);
 }
 
 // Walks the list between the two, `older` having made it and `newer` changing it. An edge of it is one that `older`
 // added, or one of the list before; it goes or stays.
-void ComposeList(NodeId list, const ListPart& older, const ListPart& newer, ListEdits& out) {
+void ComposeList(NodeId list, const ListPart& older, const ListPart& newer, UndoneLists undone,
+                 ListEdits& out) {
   size_t next_added = 0, next_gone = 0;
   uint32_t place = 0;  // in the list between
   size_t old_removed = 0;
@@ -102,7 +104,7 @@ void ComposeList(NodeId list, const ListPart& older, const ListPart& newer, List
   for (; new_added < newer.places.size(); ++new_added) {
     AppendAdded(newer, new_added, newer.places[new_added], out);
   }
-  EndList(list, out);
+  EndList(list, undone, out);
 }
 
 }  // namespace
@@ -117,7 +119,7 @@ uint64_t ListEdits::memory_bytes() const {
   return MemoryBytes(lists.size(), places.size(), removed.size(), !relations.empty());
 }
 
-ListEdits Compose(const ListEdits& older, const ListEdits& newer) {
+ListEdits Compose(const ListEdits& older, const ListEdits& newer, UndoneLists undone) {
   ListEdits out;
   out.lists.reserve(older.lists.size() + newer.lists.size());
   out.places.reserve(older.places.size() + newer.places.size());
@@ -128,13 +130,13 @@ ListEdits Compose(const ListEdits& older, const ListEdits& newer) {
   size_t i = 0, k = 0;
   while (i < older.lists.size() || k < newer.lists.size()) {
     if (k == newer.lists.size() || (i < older.lists.size() && older.lists[i] < newer.lists[k])) {
-      Copy(older.lists[i], PartOf(older, i), out);
+      Copy(older.lists[i], PartOf(older, i), undone, out);
       ++i;
     } else if (i == older.lists.size() || newer.lists[k] < older.lists[i]) {
-      Copy(newer.lists[k], PartOf(newer, k), out);
+      Copy(newer.lists[k], PartOf(newer, k), undone, out);
       ++k;
     } else {
-      ComposeList(older.lists[i], PartOf(older, i), PartOf(newer, k), out);
+      ComposeList(older.lists[i], PartOf(older, i), PartOf(newer, k), undone, out);
       ++i;
       ++k;
     }

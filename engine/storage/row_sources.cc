@@ -5,6 +5,11 @@
 
 namespace quarry {
 
+bool TakesRowsOf(const Manifest& manifest, const RoadSpec& spec, std::string_view table) {
+  if (spec.relation_fanouts.empty()) return spec.feature_table == table;
+  return FindTypeOfTable(manifest.node_types, table).has_value();
+}
+
 std::vector<SourceRecord> SourceRecordsOf(const Manifest& manifest, const RoadSpec& spec,
                                           const Snapshot* snapshot) {
   const auto find = [&](const std::string& name) {
@@ -20,8 +25,8 @@ std::vector<SourceRecord> SourceRecordsOf(const Manifest& manifest, const RoadSp
   const NodeTypes types(manifest.node_types,
                         snapshot == nullptr ? manifest.node_count : snapshot->node_count);
   for (uint32_t type = 0; type < manifest.node_types.size(); ++type) {
+    if (!HasRows(manifest.node_types[type], snapshot)) continue;
     const std::string& name = manifest.node_types[type].feature_table;
-    if (name.empty()) continue;
     const auto nodes = types.RangesOf(type);
     tables.push_back({name, find(name), {nodes.begin(), nodes.end()}});
     if (nodes.empty()) tables.back().nodes.push_back({});  // none; no ranges at all would be all nodes
@@ -62,7 +67,7 @@ Result<RowSources> RowSources::Open(Store& store, const std::shared_ptr<const Sn
   }
   rows.node_count_ = snapshot->node_count;
   for (const NodeTypes::Range& range : types.ranges()) {
-    if (manifest->node_types[range.type].feature_table.empty()) rows.without_rows_.push_back(range);
+    if (!HasRows(manifest->node_types[range.type], snapshot.get())) rows.without_rows_.push_back(range);
   }
   for (const NodeTypeRecord& type : manifest->node_types) {
     const auto source = std::ranges::find(rows.names_, type.feature_table);

@@ -1,9 +1,12 @@
 #include "quarry/storage/run_merger.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "quarry/base/exhaustion.h"
 #include "quarry/base/kill_point.h"
 #include "quarry/base/log.h"
 #include "quarry/base/trace.h"
@@ -71,16 +74,27 @@ class RunsMerge {
     run_ = *written;
     return Status::Ok();
   }
+  // Nothing to be named where the runs are not there any more, or a fold has begun to take them.
   Status Name() {
     KillPoint("topology: runs merged, not named");
     const Status named = store_.SwitchRuns(record_.name, merged_, run_);
-    if (named.code() == Code::kBusy) Remove();  // after another error it may be named
+    if (named.code() == Code::kBusy && !AreThere()) {  // after another error it may be named
+      Remove();
+      return Status::Ok();
+    }
     QUARRY_RETURN_IF_ERROR(named);
     store_.growth().Add(record_.name, {.merge_bytes = run_.file_bytes});
     return Status::Ok();
   }
 
  private:
+  bool AreThere() const {
+    const std::shared_ptr<const Manifest> manifest = store_.manifest();
+    const std::span<const TopologyRun> free = FreeRuns(store_, manifest->FindTopology(record_.name));
+    return std::ranges::all_of(merged_, [&](const TopologyRun& run) {
+      return std::ranges::find(free, run.file, &TopologyRun::file) != free.end();
+    });
+  }
   void Remove() { Discard(store_.backend(), store_.path() + "/" + run_.file); }
   Status GoOn() const {
     if (give_up_ == nullptr || !give_up_->load()) return Status::Ok();
@@ -96,7 +110,8 @@ class RunsMerge {
         QUARRY_RETURN_IF_ERROR(GoOn());
         QUARRY_TRY(ListEdits next,
                    LoadRun(store_.backend(), store_.path(), record_, run, manifest->database_id, side));
-        edits = edits.empty() ? std::move(next) : Compose(edits, next);
+        // Layouts and partitionings of a time between the runs ask which lists came after.
+        edits = edits.empty() ? std::move(next) : Compose(edits, next, UndoneLists::kKeep);
       }
       QUARRY_RETURN_IF_ERROR(writer->Add(side, edits));
       KillPoint("topology: runs merged in part");
@@ -117,12 +132,18 @@ Result<bool> MergeRuns(Store& store, MemoryBudget& budget, const std::string& na
                        std::atomic<bool>* give_up) {
   const auto held = store.HoldRuns(Store::RunsRight::kMerge);
   if (held == nullptr) return false;
-  QUARRY_TRY(const std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
-  const TopologyRecord* const record = snapshot->FindTopology(name);
-  const std::span<const TopologyRun> free = FreeRuns(store, record);
+  QUARRY_TRY(std::shared_ptr<const Snapshot> snapshot, store.TakeSnapshot());
+  const TopologyRecord* const found = snapshot->FindTopology(name);
+  if (FreeRuns(store, found).size() <= kTopologyRunsMax) return false;
+  // The files of topologies stay, and those of tables, which stand before them, are nothing to a merge: they may be dropped.
+  const TopologyRecord record = *found;
+  const std::vector<std::shared_ptr<const void>> files(
+      snapshot->files.begin() + static_cast<ptrdiff_t>(snapshot->tables.size()), snapshot->files.end());
+  snapshot.reset();
+  const std::span<const TopologyRun> free = FreeRuns(store, &record);
   if (free.size() <= kTopologyRunsMax) return false;
   const ScopedSpan span("merge runs");
-  RunsMerge merge(store, *record, free.subspan(FirstToMerge(free)), give_up);
+  RunsMerge merge(store, record, free.subspan(FirstToMerge(free)), give_up);
   QUARRY_RETURN_IF_ERROR(merge.Clear());
   {
     constexpr std::string_view kWhat = "merging runs of edges";
@@ -177,15 +198,17 @@ void RunMerger::Wait() {
 }
 
 void RunMerger::Committed(const std::string& topology, MemoryBudget& budget) {
-  if (CountFreeRuns(store_, topology) <= kTopologyRunsMax) return;
-  if (Ask(topology)) {
-    if (CountFreeRuns(store_, topology) <= kTopologyRunsLimit) return;
-    const ScopedSpan span("wait for a merge of runs");
-    Wait();
-    if (CountFreeRuns(store_, topology) <= kTopologyRunsLimit) return;
-  }
   // The edges are there, whatever becomes of the merge: the next commit tries it again.
-  const Result<bool> merged = MergeRuns(store_, budget, topology);
+  const Result<bool> merged = CatchExhaustion("merging runs of edges", [&]() -> Result<bool> {
+    if (CountFreeRuns(store_, topology) <= kTopologyRunsMax) return false;
+    if (Ask(topology)) {
+      if (CountFreeRuns(store_, topology) <= kTopologyRunsLimit) return false;
+      const ScopedSpan span("wait for a merge of runs");
+      Wait();
+      if (CountFreeRuns(store_, topology) <= kTopologyRunsLimit) return false;
+    }
+    return MergeRuns(store_, budget, topology);
+  });
   if (!merged.ok()) LogNotMerged(store_, merged.status());
 }
 
@@ -225,7 +248,7 @@ void RunMerger::Merge(MemoryBudget& budget) {
     }
     const Result<bool> merged = MergeRuns(store_, budget, *topology, &give_up_);
     // Again while that helps: commits have gone on, or a fold has begun and taken runs away.
-    if (merged.ok() ? *merged : merged.status().code() == Code::kBusy) continue;
+    if (merged.ok() && *merged) continue;
     if (!merged.ok()) LogNotMerged(store_, merged.status());
     topology.reset();
   }

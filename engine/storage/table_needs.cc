@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quarry/storage/node_properties.h"
+#include "quarry/storage/row_sources.h"
 #include "quarry/storage/times.h"
 
 namespace quarry {
@@ -23,7 +24,7 @@ Status CheckNotNeeded(const Manifest& manifest, const TableRecord& table, const 
   const bool joined = IsJoined(manifest, table);
   for (const LayoutRecord& layout : manifest.layouts) {
     const bool joins = joined && TimesOf(manifest, layout.spec.topology).any();
-    if (!property && !joins && layout.spec.feature_table != table.name) continue;
+    if (!property && !joins && !TakesRowsOf(manifest, layout.spec, table.name)) continue;
     return MakeStatus(Code::kInvalidArgument, "{}: layout \"{}\" needs table \"{}\": drop that first", path,
                       layout.name, table.name);
   }

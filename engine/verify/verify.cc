@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "quarry/base/trace.h"
 #include "quarry/base/units.h"
@@ -349,9 +351,21 @@ Status VerifyCatalog(Verification& run, Store& store) {
                      graph == nullptr ? 0 : graph->relation_count);
 }
 
+// Merges of runs write files that nothing names yet, and remove files that were named: none begins before the end, and one that
+// is under way is waited for. Commits go on, and leave the merging to whoever commits next.
+Result<std::shared_ptr<Store::RunsHold>> KeepRunsFromMerging(Store& store, const ProgressFunction& progress) {
+  std::shared_ptr<Store::RunsHold> held;
+  while ((held = store.HoldRuns(Store::RunsRight::kMerge)) == nullptr) {
+    if (progress) QUARRY_RETURN_IF_ERROR(progress("waiting for a merge of runs", 0, 1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return held;
+}
+
 }  // namespace
 
 Result<VerifyReport> VerifyStore(Store& store, const ProgressFunction& progress) {
+  QUARRY_TRY(const std::shared_ptr<Store::RunsHold> no_merges, KeepRunsFromMerging(store, progress));
   const std::shared_ptr<const Manifest> manifest = store.manifest();
   uint64_t bytes_total = 0;
   for (const TableRecord& table : manifest->tables) bytes_total += table.file_bytes;

@@ -320,6 +320,7 @@ class RandomMessage {
     Fill(m.spec);
     m.spec.cache_bytes = 0;
     m.spec.edge_ids = false;  // a layout keeps none
+    if (Flip()) m.spec.fanouts.front() = static_cast<uint32_t>(1 + Below(kTypedFanoutMax));  // a sum by type
     m.spec.seed_order = OneOf(SeedOrder::kProximity);
   }
   void Fill(EmbeddingInfo& m) {

@@ -11,11 +11,13 @@
 #include "pipeline/tiny_database.h"
 #include "quarry/base/units.h"
 #include "quarry/import/graph_change.h"
+#include "quarry/layout/changed_seeds.h"
 #include "quarry/layout/cost_model.h"
 #include "quarry/layout/mend_price.h"
 #include "quarry/layout/rebuild.h"
 #include "quarry/pipeline/planned_road.h"
 #include "quarry/storage/folded_lists.h"
+#include "quarry/storage/run_merger.h"
 #include "quarry/storage/topology_compaction.h"
 #include "quarry/verify/verify.h"
 #include "support/repetitions.h"
@@ -124,6 +126,30 @@ class MendWorld {
     }
     ASSERT_OK((*change)->Add(added));
     ASSERT_OK((*change)->Commit());
+  }
+
+  // One commit of these edges.
+  void Commit(std::vector<Edge> added, std::vector<Edge> removed) {
+    ASSERT_OK_AND_ASSIGN(const auto change,
+                         GraphChange::Create(*store_, budget_, {.memory_bytes = kGraphChangeBytesMin}));
+    ASSERT_OK(change->Remove(removed));
+    ASSERT_OK(change->Add(added));
+    ASSERT_OK(change->Commit());
+  }
+  // One commit of a node without edges.
+  void AddNode() {
+    ASSERT_OK_AND_ASSIGN(
+        const auto change,
+        GraphChange::Create(*store_, budget_, {.nodes = 1, .memory_bytes = kGraphChangeBytesMin}));
+    ASSERT_OK(change->Commit());
+    ++nodes_;
+  }
+  ChangedSeeds Count() {
+    const auto layout = Layout::Open(*store_, "default");
+    EXPECT_OK(layout);
+    const auto snapshot = store_->TakeSnapshot();
+    EXPECT_OK(snapshot);
+    return CountChangedSeeds(*store_, budget_, **layout, **snapshot, {}).value();
   }
 
   void Compact() { ASSERT_OK(CompactTopology(*store_, budget_, "graph", false, {})); }
@@ -414,6 +440,36 @@ TEST(MendedLayoutTest, CompactionsDoNotTakeAwayWhatItIsMendedBy) {
     ASSERT_NO_FATAL_FAILURE(world.ExpectServedAsBuiltWhole());
   }
   EXPECT_GT(touched, 0u);
+}
+
+// A fold of nodes alone has no lists, and what was folded before it still counts.
+TEST(MendedLayoutTest, AFoldOfNodesAloneHidesNoneBeforeIt) {
+  MendWorld world({"small", MendSpec(24, 60, 2)}, 11);
+  ASSERT_NO_FATAL_FAILURE(world.Build());
+  ASSERT_NO_FATAL_FAILURE(world.Commit({{1, 2}, {4, 5}}, {}));
+  ASSERT_EQ(world.Count().lists, 2u);
+  ASSERT_NO_FATAL_FAILURE(world.Compact());
+  ASSERT_NO_FATAL_FAILURE(world.AddNode());
+  ASSERT_NO_FATAL_FAILURE(world.Compact());
+  EXPECT_TRUE(world.Count().known);
+  EXPECT_EQ(world.Count().lists, 2u);
+}
+
+// An edge that came before the layout and went after it is in neither run's list once these are merged.
+TEST(MendedLayoutTest, AMergeAcrossItsTimeHidesNoList) {
+  MendWorld world({"small", MendSpec(24, 60, 2)}, 12);
+  const Edge edge = {7, 2};
+  ASSERT_NO_FATAL_FAILURE(world.Commit({edge}, {}));
+  ASSERT_NO_FATAL_FAILURE(world.Build());
+  ASSERT_NO_FATAL_FAILURE(world.Commit({}, {edge}));
+  for (uint64_t commit = 0; commit < kTopologyRunsMax; ++commit) {
+    ASSERT_NO_FATAL_FAILURE(world.Commit({{commit, 3}}, {}));
+  }
+  ASSERT_LT(world.store().manifest()->FindTopology("graph")->runs.size(), kTopologyRunsMax) << "merged";
+  EXPECT_EQ(world.Count().lists, 2u) << "of nodes 2 and 3";
+  ASSERT_NO_FATAL_FAILURE(world.Compact());
+  EXPECT_TRUE(world.Count().known);
+  EXPECT_EQ(world.Count().lists, 2u);
 }
 
 // A compaction of before it was remembered, as a generation of which the catalog says nothing.

@@ -319,6 +319,8 @@ TEST(TypedLayoutTest, RefusesInASentence) {
   EXPECT_THAT(BuildLayout(graph.store(), graph.budget(), spec, false, {}),
               IsStatus(Code::kNotFound, HasSubstr("paper.feature, author.feature")));
   ASSERT_OK(BuildLayout(graph.store(), graph.budget(), graph.Spec(), false, {}));
+  EXPECT_THAT(graph.store().DropTable("paper.feature"),
+              IsStatus(Code::kInvalidArgument, HasSubstr("needs table \"paper.feature\"")));
   LiveRoadOptions other = graph.live();
   other.spec.relation_fanouts[0] = 1;
   EXPECT_THAT(PlannedRoad::Open(graph.store(), graph.budget(), {.live = other}),

@@ -618,6 +618,7 @@ class MergedGraph : public GrownGraph {
   }
 
   MemoryBudget merging_{kGiB};
+  MemoryBudget none_{kMiB};  // less than a merge takes
   std::atomic<Place> place_ = Place::kMaking;
   GateBackend* gate_ = nullptr;
 };
@@ -724,8 +725,7 @@ TEST_F(MergedGraph, CommitsGoOnBesideAMergeAndTheOneBeyondTheLimitWaits) {
 
 TEST_F(MergedGraph, WithoutRoomForAMergeCommitsGoOnAndTheOneBeyondTheLimitMergesByItself) {
   ASSERT_NO_FATAL_FAILURE(Make({.csr = true}, 8));
-  MemoryBudget none(kMiB);
-  store_->merger().Start(none);
+  store_->merger().Start(none_);
   for (size_t runs = 1; runs <= kTopologyRunsLimit; ++runs) EXPECT_EQ(Grow().runs, runs);
   EXPECT_EQ(store_->growth().Of("graph").merge_bytes, 0u);
   EXPECT_LE(Grow().runs, kTopologyRunsMax);

@@ -86,6 +86,7 @@ class Catalog {
     std::string_view table;
     uint64_t generation = 0;
     std::vector<Change> changed;
+    bool alone = false;  // nobody asks for what earlier generations have remembered: it goes
   };
   // With `published`, the versions staged under this timestamp are published in the same write (PublishStaged).
   virtual Status CommitManifest(const Manifest& manifest, const FoldedRows* folded = nullptr,

@@ -24,11 +24,12 @@ class FoldedLists {
  public:
   static Result<FoldedLists> Of(Store& store, const TopologyRecord& topology, uint64_t generation);
   // Valid while this is.
-  Catalog::FoldedRows rows() const { return {name_, generation_, changed_}; }
+  Catalog::FoldedRows rows() const { return {name_, generation_, changed_, alone_}; }
 
  private:
   std::string name_;
   uint64_t generation_ = 0;
+  bool alone_ = false;  // no layout asks for what earlier generations have remembered
   std::vector<Catalog::FoldedRows::Change> changed_;
 };
 

@@ -32,8 +32,12 @@ struct ListEdits {
   static uint64_t MemoryBytes(uint64_t lists, uint64_t added, uint64_t removed, bool with_relations = false);
 };
 
+// What becomes of a list whose edits take each other back: it is no list that changes any more, or one with no edits, for whoever
+// asks which lists were changed since some time between the two.
+enum class UndoneLists : uint8_t { kDrop, kKeep };
+
 // The edits that lead to the same lists as `older` and then `newer`.
-ListEdits Compose(const ListEdits& older, const ListEdits& newer);
+ListEdits Compose(const ListEdits& older, const ListEdits& newer, UndoneLists undone = UndoneLists::kDrop);
 
 class EdgeEdits {
  public:

@@ -30,6 +30,16 @@ struct SourceRecord {
   std::vector<NodeTypes::Range> nodes;  // ascending, and so are their rows; at least one
 };
 
+// Whether nodes of the type have rows, as the snapshot has them, or else the manifest that the type is of: a table may have been
+// made since the snapshot.
+inline bool HasRows(const NodeTypeRecord& type, const Snapshot* snapshot) {
+  if (type.feature_table.empty()) return false;
+  return snapshot == nullptr || snapshot->FindTable(type.feature_table) != nullptr;
+}
+
+// Whether rows of a road are of this table.
+bool TakesRowsOf(const Manifest& manifest, const RoadSpec& spec, std::string_view table);
+
 // The tables of a road's rows, in the order of the types that have one: as the snapshot has them, or else the manifest.
 std::vector<SourceRecord> SourceRecordsOf(const Manifest& manifest, const RoadSpec& spec,
                                           const Snapshot* snapshot = nullptr);
