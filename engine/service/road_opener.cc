@@ -279,11 +279,9 @@ class Opener {
   }
 
  private:
-  // Rows that differ in length are made in memory alone.
   Status CheckDevice(const RoadSpec& spec) const {
     if (device_.device == nullptr || spec.relation_fanouts.empty()) return Status::Ok();
-    return Status(Code::kUnsupported,
-                  "batches of nodes of several types are made in memory: leave the device out");
+    return Status(Code::kUnsupported, "rows of several types are made in memory: leave the device out");
   }
   Status CheckSampledAsItComes(std::string_view batches) const {
     if (!device_.samples) return Status::Ok();
