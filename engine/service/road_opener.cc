@@ -285,9 +285,8 @@ class Opener {
   }
   Status CheckSampledAsItComes(std::string_view batches) const {
     if (!device_.samples) return Status::Ok();
-    return MakeStatus(Code::kInvalidArgument,
-                      "{} sampled by the processor: sampling on the device is for batches of the live road",
-                      batches);
+    constexpr std::string_view kWhy = "sampling on the device is for batches of the live road";
+    return MakeStatus(Code::kInvalidArgument, "{} sampled by the processor: {}", batches, kWhy);
   }
   uint64_t NodesOf(const RoadSpec& spec) const {
     return TimesOf(*store_.manifest(), spec.topology).nodes();  // the road has found the topology there
