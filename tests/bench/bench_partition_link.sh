@@ -17,7 +17,7 @@ train() {  # ENCODER ORDER SEED
   [ "$2" = comet ] && options+=(--logical 8)
   case $1 in
     none) ;;
-    gat) options+=(--encoder gat --fanout 10) ;;  # as the paper's
+    gat) options+=(--encoder gat --fanout all --heads 10 --encoder-lr 0.01 --lr 0.1) ;;  # all neighbors, as §5.5.3 has them
     *) options+=(--encoder "$1" --fanout 20) ;;
   esac
   once "$epochs-$1-$2-$3" "$quarry" train "$folder/fb15k-237.db" "${options[@]}"
