@@ -326,9 +326,9 @@ class RocksCatalog final : public Catalog {
  private:
   // What compactions remember, of the tables and generations that the prefix has.
   Status DeleteFolded(const OpenDatabase& open, const std::string& prefix, PendingWrite& write) const {
-    write.DeleteAll(kSchema, prefix);
     const std::unique_ptr<rocksdb::Iterator> entries = open.Entries(VerifiedRead(), kSchema);
     for (entries->Seek(prefix); entries->Valid() && entries->key().starts_with(prefix); entries->Next()) {
+      write.Delete(kSchema, entries->key().ToStringView());
       write.change().Remove(kTallyOfFolded,
                             EntryHash(entries->key().ToStringView(), entries->value().ToStringView()));
     }

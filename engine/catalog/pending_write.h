@@ -28,10 +28,11 @@ class PendingWrite {
   void Delete(Family family, std::string_view key) {
     Keep(batch_.Delete(open_[family], ToSlice(key)), family);
   }
-  // All keys under `prefix`, whose last byte is not the largest.
+  // All keys under `prefix`, of which some byte is not the largest.
   void DeleteAll(Family family, const std::string& prefix) {
     std::string end = prefix;
-    ++end.back();
+    while (end.back() == '\xff') end.pop_back();  // as that of a generation may be
+    end.back() = static_cast<char>(static_cast<unsigned char>(end.back()) + 1);
     Keep(batch_.DeleteRange(open_[family], prefix, end), family);
   }
   // Entries, which the ledger counts.

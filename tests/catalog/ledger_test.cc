@@ -69,10 +69,12 @@ TEST_F(LedgerTest, AgreesWithARecountAfterAnyWrites) {
         ASSERT_OK(catalog->DropVersions(table, timestamp - std::min<uint64_t>(timestamp, 3)));
         break;
       case 1: {
+        constexpr uint64_t kGenerations[] = {0, 1, 2, 254, 255, 256};
         const Catalog::FoldedRows folded{table,
-                                         rng.Below(3),
-                                         {{rng.Below(3), std::vector<std::byte>(rng.Below(50) + 1)},
-                                          {rng.Below(3), std::vector<std::byte>(1)}}};
+                                         kGenerations[rng.Below(6)],
+                                         {{rng.Below(3), std::vector<std::byte>(rng.Below(50))},
+                                          {rng.Below(3), std::vector<std::byte>(1)}},
+                                         rng.Below(4) == 0};
         ASSERT_OK(catalog->CommitManifest(WithTables(), &folded));
         break;
       }
