@@ -239,10 +239,12 @@ bool ReplaceRuns(const TopologyRecord& before, const TopologyRecord& after, Topo
 }
 
 bool ReplaceMerged(std::span<const TopologyRun> merged, const TopologyRun& run, TopologyRecord& topology) {
-  const auto found = std::ranges::search(topology.runs, merged, {}, &TopologyRun::file, &TopologyRun::file);
-  if (found.empty()) return false;
-  *found.begin() = run;
-  topology.runs.erase(found.begin() + 1, found.end());
+  const auto same = [](const TopologyRun& a, const TopologyRun& b) { return a.file == b.file; };
+  const auto found =
+      std::search(topology.runs.begin(), topology.runs.end(), merged.begin(), merged.end(), same);
+  if (found == topology.runs.end()) return false;
+  *found = run;
+  topology.runs.erase(found + 1, found + static_cast<std::ptrdiff_t>(merged.size()));
   return true;
 }
 

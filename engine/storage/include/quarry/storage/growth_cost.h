@@ -87,6 +87,8 @@ struct OpeningSeconds {
   double all = 0, runs = 0;
 };
 
+class RunsMeter;
+
 // By topology. Thread-safe.
 class GrowthTally {
  public:
