@@ -482,7 +482,7 @@ class Database:
         self, seeds: Any, fanouts: Sequence[int], *, direction: str = "in", seed: int = 0, topology: str = "graph", replace: bool = False, weighted: bool = False
     ) -> Any:
         """A block of `seeds`, each given once, as a batch without features and labels; along "in" with edge ids. A fanout of
-        -1 is all neighbors, where no node has more than 1,024. `replace`: neighbors are drawn independently. `weighted`: with
+        -1 is all neighbors, where no node has more than 2^20. `replace`: neighbors are drawn independently. `weighted`: with
         probability proportional to the weights of edges."""
         from ._batches import Batch
 
@@ -536,7 +536,7 @@ class Database:
     ) -> Stream:
         """A road to mini-batches: sampled and read as they come; `layout`: from a plan that `db.plan` built;
         `fresh`: every epoch is sampled and packed ahead while the one before is used, within `disk`. A fanout of -1 is all
-        neighbors, of batches that are sampled as they come, where no node has more than 1,024; a batch for which the memory
+        neighbors, of batches that are sampled as they come, where no node has more than 2^20; a batch for which the memory
         that was planned by a few of them does not do is refused (`OutOfBudget`).
 
         `cache`: rows that stay in memory, as bytes or a share of the features ('10%'). `edge_ids`: batches say

@@ -88,8 +88,7 @@ class GraphChange {
   Status RemoveAllNodes(IntReader& nodes, uint32_t node_type = 0);
   Status NameAll(const std::string& path);
   // Durable when it returns. Nothing is committed where nothing changes: the timestamp is then that of the last
-  // commit of edges. Tells the store's RunMerger, for which it waits
-  // where there are many runs. kCancelled, kNoSpace, kCorruption; kInvalidArgument when a sum of
+  // commit of edges. Tells the store's RunMerger, for which it waits where there are many runs. kCancelled, kNoSpace, kCorruption; kInvalidArgument when a sum of
   // weights exceeds float32, and when nodes lack names.
   virtual Result<GraphChangeReport> Commit() = 0;
 

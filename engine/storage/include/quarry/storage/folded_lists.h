@@ -1,6 +1,6 @@
 // Which lists of neighbors compactions have put into a topology's file, and since when they changed. Once runs are folded
 // nothing else tells it, and layouts ask (engine/layout, changed_seeds.h): so it is remembered for each layout that there is
-// at the switch, by its timestamp, beside the rows that compactions of tables remember.
+// when the fold begins, by its timestamp, beside the rows that compactions of tables remember.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 //               --Stop--> not started: what is not named yet is given up, and its file removed
 //
 // The thread is the merger's: it is started when there is work, and ends with it. A commit that finds more than kTopologyRunsLimit
-// waits for it, and where it has not helped, or the system has no thread, merges by itself with its own memory; so readers never
-// have more to compose, unless merging fails. No commit fails because of a merge.
+// waits for it, and where it has not helped, or the system has no thread, merges by itself with its own memory; so readers
+// have no more to compose that nobody folds, unless merging fails. No commit fails because of a merge.
 //
 // What is being folded into the topology's file (CompactTopology) is left alone, and what came since is merged beside it; a merge
 // that a fold has begun under is not named, and done again for what is left. Which runs the edges are in is nobody's business who
